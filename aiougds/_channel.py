@@ -1,0 +1,210 @@
+"""A channel: how one event loop or thread talks to one controller.
+
+It has the waiters of the operations in flight, reaps their completions in bulk when
+its eventfd says so, and keeps C batches for reuse. Nothing here is thread safe but
+:meth:`Channel.retire` for a home that is over; a thread inside a blocking call holds
+``lock``.
+"""
+
+from __future__ import annotations
+
+import threading
+from errno import EBUSY
+from typing import TYPE_CHECKING, Final
+
+from aiougds._errors import UGDSError
+from aiougds._ffi import ffi, lib, records
+
+if TYPE_CHECKING:
+    from aiougds._device import Device
+    from aiougds._ffi import CData, Record
+    from aiougds._home import Home
+
+REAP: Final = 256
+FAIRNESS: Final = 64  # inline completions before the loop gets a turn
+MODES: Final = {
+    "adaptive": lib.UGDS_MODE_ADAPTIVE,
+    "inline": lib.UGDS_MODE_INLINE,
+    "interrupt": lib.UGDS_MODE_INTERRUPT,
+    "poll": lib.UGDS_MODE_POLL,
+}
+
+
+class NoLoop:
+    """Is never the running loop."""
+
+    __slots__ = ()
+
+
+class Channel:
+    """One home's way to one controller."""
+
+    __slots__ = (
+        "_out",
+        "_words",
+        "batches",
+        "budget",
+        "closed",
+        "device",
+        "fd",
+        "grace_ns",
+        "home",
+        "lock",
+        "loop",
+        "ptr",
+        "spare",
+        "waiters",
+    )
+
+    def __init__(self, device: Device, home: Home) -> None:
+        ret = ffi.new("struct ugds_chan **")
+        code = lib.ugds_chan_open(device.ptr, MODES[device.options.mode], ret)
+        if code < 0:
+            raise device.refusal() or UGDSError(
+                f"{device.address}: no channel can be opened for this loop or thread",
+                errno=-code,
+            )
+        self.ptr: CData = ret[0]
+        self.device = device
+        self.home = home
+        self.loop: object = home.key  # what the fast paths compare
+        self.lock = threading.RLock()
+        self.closed = False
+        self.budget = FAIRNESS
+        self.grace_ns = int(device.options.cancel_grace_s * 1e9)
+        self.waiters: dict[int, tuple[object, object]] = {}
+        self.batches: dict[int, CData] = {}  # in use, by token
+        self.spare: dict[int, list[CData]] = {}  # by capacity
+        self._out, self._words = records(REAP)
+        self.fd = lib.ugds_chan_fd(self.ptr)
+        home.watch(self.fd, self.reap)
+        home.channels[id(device)] = self
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self.waiters)} waiting"
+        return f"<Channel of {self.device.address} {state}>"
+
+    # ---- completions ----
+
+    def reap(self) -> None:
+        """Take all that has completed and wake who waits for it."""
+        count = REAP
+        while count == REAP and not self.closed:
+            count = lib.ugds_reap(self.ptr, self._out, REAP)
+            if count > 0:
+                self.home.dispatch(self, self._words[: 4 * count].tolist())
+        device = self.device
+        if device.observers or device.limbo:
+            device.progress()
+
+    def reap_if_free(self) -> None:
+        """As reap(), unless the owning thread is inside a call."""
+        if self.lock.acquire(blocking=False):
+            try:
+                self.reap()
+            finally:
+                self.lock.release()
+
+    def block(self) -> None:
+        """Wait in C until something has completed or a signal came, and take it."""
+        count = lib.ugds_wait(self.ptr, self._out, REAP, 0)
+        if count > 0:
+            self.home.dispatch(self, self._words[: 4 * count].tolist())
+        device = self.device
+        if device.observers or device.limbo:
+            device.progress()
+
+    async def wait(self, token: int, keep: object) -> Record:
+        """Wait for an operation; cancelled, it still waits for the completion."""
+        return await self.home.wait(self, token, keep)
+
+    async def breathe(self) -> None:
+        """Give the loop a turn, and take a cancellation that is pending."""
+        self.budget = FAIRNESS
+        await self.home.breathe()
+
+    def cancel(self, token: int) -> None:
+        """Ask for the end of an operation or batch; its completion still comes."""
+        batch = self.batches.get(token)
+        if batch is None:
+            lib.ugds_cancel(self.ptr, token, self.grace_ns)
+        else:
+            lib.ugds_batch_cancel(batch, self.grace_ns)
+
+    def strand(self, keep: object) -> None:
+        """An operation was given up: its memory stays until the device is done."""
+        self.device.strand(keep)
+
+    def unfinished(self) -> int:
+        """Return what is in flight or not harvested."""
+        running = 0
+        for batch in list(self.batches.values()):
+            running += lib.ugds_batch_pending(batch) > lib.ugds_batch_ready(batch)
+        return len(self.waiters) + running
+
+    # ---- batches ----
+
+    def take_batch(self, capacity: int) -> CData:
+        """Return an idle C batch of that capacity."""
+        spare = self.spare.get(capacity)
+        if spare:
+            batch = spare.pop()
+        else:
+            ret = ffi.new("struct ugds_batch **")
+            code = lib.ugds_batch_new(self.ptr, capacity, ret)
+            if code < 0:
+                raise self.device.refusal() or UGDSError(
+                    f"no batch for {capacity} operations can be made", errno=-code
+                )
+            batch = ret[0]
+        self.batches[lib.ugds_batch_token(batch)] = batch
+        return batch
+
+    def give_batch(self, batch: CData, capacity: int) -> None:
+        """Take back a batch; kept for the next one when it is idle."""
+        if self.closed:
+            return
+        self.batches.pop(lib.ugds_batch_token(batch), None)
+        self.spare.setdefault(capacity, []).append(batch)
+
+    # ---- the end ----
+
+    def retire(self) -> None:
+        """Close it, or leave it to housekeeping while operations are in flight.
+
+        On its own home, or when that cannot run any more.
+        """
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            self.loop = NoLoop()
+            self.home.channels.pop(id(self.device), None)
+            self.home.unwatch(self.fd)
+            self.device.forget_channel(self)
+            if self.device.ended:
+                return
+            for spare in (*self.spare.values(), list(self.batches.values())):
+                for batch in spare:
+                    lib.ugds_batch_free(batch)
+            if lib.ugds_chan_close(self.ptr) == -EBUSY:
+                for _slot, keep in self.waiters.values():
+                    self.strand(keep)
+                lib.ugds_chan_orphan(self.ptr)
+            self.waiters.clear()
+
+    def forget(self) -> None:
+        """In a fork's child: touch nothing, match no loop."""
+        self.closed = True
+        self.loop = NoLoop()
+        self.lock = threading.RLock()
+
+
+def _no_channel() -> Channel:
+    channel = Channel.__new__(Channel)
+    channel.closed = True
+    channel.loop = NoLoop()
+    return channel
+
+
+NO_CHANNEL: Final = _no_channel()

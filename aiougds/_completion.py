@@ -1,0 +1,240 @@
+"""Where operations are awaited: asyncio and uvloop loops, trio runs, plain threads.
+
+A :class:`Home` is one of these. It owns the waiters of the channels that live on it
+and is the only code that calls methods of an event loop. Rules kept here:
+
+- A descriptor is never closed while a loop still watches it (uvloop ends the process).
+- A cancelled wait goes on until the operation's own completion has come, and only then
+  raises: until that moment the device may write to the memory.
+- A loop that ends is noticed through an async generator that ``shutdown_asyncgens``
+  closes, or by looking at ``is_closed()`` whenever a new channel is made; a trio run
+  through a system task; a thread through the destructor of a thread-local.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from asyncio import _get_running_loop
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from aiougds._completion_thread import blocking_depth, inside_blocking_call, thread_home
+from aiougds._errors import WrongLoopError
+from aiougds._ffi import Record
+from aiougds._home import UNKNOWN, Home, Line, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine
+
+T = TypeVar("T")
+
+
+class _AsyncioSignal:
+    __slots__ = ("_event", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, timeout_s: float | None) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+
+class AsyncioHome(Home):
+    """An asyncio or uvloop event loop."""
+
+    __slots__ = ("_create_future", "_guard", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.loop = loop
+        self._create_future: Callable[[], asyncio.Future[Record]] = loop.create_future
+        self._guard = self._until_shutdown()
+        with contextlib.suppress(StopIteration):
+            # The first step runs to the yield; the loop remembers the generator.
+            self._guard.asend(None).__await__().__next__()
+
+    async def _until_shutdown(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.end()
+            _asyncio_homes.pop(id(self.loop), None)
+
+    async def wait(self, line: Line, token: int, keep: object) -> Record:
+        future = self._create_future()
+        line.waiters[token] = (future, keep)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if token in line.waiters:
+                await self._drain(line, token, keep)
+            raise
+
+    async def _drain(self, line: Line, token: int, keep: object) -> None:
+        line.cancel(token)
+        line.reap()
+        with _anyio_shield():
+            while token in line.waiters:
+                future = self._create_future()
+                line.waiters[token] = (future, keep)
+                # Asked again to stop: it already does.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await future
+
+    def dispatch(self, line: Line, words: list[int]) -> None:
+        pop = line.waiters.pop
+        it = iter(words)
+        for token, result, status, done in zip(it, it, it, it, strict=True):
+            entry = pop(token, None)
+            if entry is None:
+                continue
+            future = cast("asyncio.Future[Record]", entry[0])
+            if result < 0 and (status >> 24) & 0xFF == UNKNOWN:
+                line.strand(entry[1])
+            if not future.done():
+                future.set_result(Record(token, result, status, done))
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        self.loop.add_reader(fd, callback)
+
+    def unwatch(self, fd: int) -> None:
+        if not self.loop.is_closed():
+            self.loop.remove_reader(fd)
+
+    def signal(self) -> Signal:
+        return _AsyncioSignal(self.loop)
+
+    async def breathe(self) -> None:
+        await asyncio.sleep(0)
+
+    async def off_loop(
+        self, work: Callable[[], T], undo: Callable[[T], object] | None = None
+    ) -> T:
+        future = self.loop.run_in_executor(None, work)
+        cancelled: asyncio.CancelledError | None = None
+        with _anyio_shield():
+            while not future.done():
+                try:
+                    await asyncio.wait({future})
+                except asyncio.CancelledError as exc:
+                    cancelled = cancelled or exc
+        if cancelled is None:
+            return future.result()
+        if undo is not None and future.exception() is None:
+            result = future.result()
+            await self.off_loop(lambda: undo(result))
+        raise cancelled
+
+    async def readable(self, fd: int) -> None:
+        future: asyncio.Future[None] = self.loop.create_future()
+
+        def ready() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.loop.add_reader(fd, ready)
+        try:
+            await future
+        finally:
+            self.loop.remove_reader(fd)
+
+    def post(self, work: Callable[[], None]) -> bool:
+        try:
+            self.loop.call_soon_threadsafe(work)
+        except RuntimeError:
+            return False
+        return True
+
+    def idle(self) -> bool:
+        return not self.loop.is_running()
+
+
+def _anyio_shield() -> contextlib.AbstractContextManager[object]:
+    """Keep anyio from delivering a cancellation again at every turn of the loop."""
+    if "anyio" not in sys.modules:
+        return contextlib.nullcontext()
+    import anyio
+
+    return anyio.CancelScope(shield=True)
+
+
+_asyncio_homes: Final[dict[int, AsyncioHome]] = {}
+
+
+def current_home() -> Home:
+    """Return where this code runs; a WrongLoopError where nothing can be awaited."""
+    loop = _get_running_loop()
+    if loop is not None:
+        home = _asyncio_homes.get(id(loop))
+        if home is None or home.loop is not loop:
+            sweep()
+            home = _asyncio_homes[id(loop)] = AsyncioHome(loop)
+        return home
+    if blocking_depth():
+        return thread_home()
+    if "trio" in sys.modules:
+        from aiougds import _completion_trio
+
+        trio_home = _completion_trio.home_here()
+        if trio_home is not None:
+            return trio_home
+    raise WrongLoopError(
+        "no event loop runs in this thread; await it under asyncio or trio, or use "
+        "aiougds.blocking, which needs none"
+    )
+
+
+def sweep() -> None:
+    """End the homes of loops that were closed without ``shutdown_asyncgens``."""
+    for key, home in list(_asyncio_homes.items()):
+        if home.loop.is_closed():
+            _asyncio_homes.pop(key, None)
+            home.end()
+
+
+def forget_all() -> None:
+    """In a fork's child: no loop or thread of the parent is here."""
+    for home in _asyncio_homes.values():
+        home.channels.clear()
+    _asyncio_homes.clear()
+    trio_homes = sys.modules.get("aiougds._completion_trio")
+    if trio_homes is not None:
+        trio_homes.homes.clear()
+    thread_home().forget()
+
+
+def run_blocking(work: Coroutine[object, object, T]) -> T:
+    """Run a coroutine of the package to its end in this thread, without a loop."""
+    with inside_blocking_call():
+        try:
+            work.send(None)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+    work.close()
+    raise RuntimeError("a blocking call tried to suspend: report this as a defect")
+
+
+def refuse_inside_loop() -> None:
+    """Raise when an event loop runs here, which a blocking call would stop."""
+    running = _get_running_loop() is not None
+    if not running and "trio" in sys.modules:
+        from aiougds import _completion_trio
+
+        running = _completion_trio.token_here() is not None
+    if running:
+        raise WrongLoopError(
+            "aiougds.blocking was called inside a running event loop, which it would "
+            "stop; use the awaitable functions of aiougds here"
+        )

@@ -1,0 +1,119 @@
+"""Waiting in a plain thread, without any event loop."""
+
+from __future__ import annotations
+
+import select
+import threading
+from typing import TYPE_CHECKING, Final, cast
+
+from aiougds._home import Home, Line, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiougds._ffi import Record
+
+
+class _ThreadSignal:
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    async def wait(self, timeout_s: float | None) -> bool:
+        came = self._event.wait(timeout_s)
+        self._event.clear()
+        return came
+
+
+class ThreadHome(Home):
+    """A thread without a loop: waits block, so its coroutines never suspend."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.key = self
+
+    async def wait(self, line: Line, token: int, keep: object) -> Record:
+        slot: list[Record] = []
+        interrupt: KeyboardInterrupt | None = None
+        line.waiters[token] = (slot, keep)
+        while not slot:
+            try:
+                line.block()
+            except KeyboardInterrupt as exc:
+                interrupt = interrupt or exc
+                line.cancel(token)
+        if interrupt is not None:
+            raise interrupt
+        return slot[0]
+
+    def resolve(self, slot: object, record: Record) -> None:
+        cast("list[Record]", slot).append(record)
+
+    def signal(self) -> Signal:
+        return _ThreadSignal()
+
+    async def readable(self, fd: int) -> None:
+        poller = select.poll()
+        poller.register(fd, select.POLLIN)
+        poller.poll()
+
+    def post(self, work: Callable[[], None]) -> bool:
+        with self.lock:
+            work()
+        return True
+
+    def forget(self) -> None:
+        """In a fork's child: the channels are the parent's, the lock may be held."""
+        self.channels.clear()
+        self.lock = threading.RLock()
+
+
+class _ThreadLocal(threading.local):
+    """Its ``owner`` dies with the thread."""
+
+    depth = 0
+    owner: _ThreadOwner | None = None
+
+
+class _ThreadOwner:
+    __slots__ = ("home",)
+
+    def __init__(self) -> None:
+        self.home = ThreadHome()
+
+    def __del__(self) -> None:
+        self.home.end()
+
+
+_thread: Final = _ThreadLocal()
+
+
+def thread_home() -> ThreadHome:
+    """Return the home of this thread."""
+    owner = _thread.owner
+    if owner is None:
+        owner = _thread.owner = _ThreadOwner()
+    return owner.home
+
+
+def blocking_depth() -> int:
+    """Return how many blocking calls this thread is inside of."""
+    return _thread.depth
+
+
+class inside_blocking_call:  # noqa: N801
+    """While inside, coroutines of the package run to their end without a loop."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _thread.depth += 1
+
+    def __exit__(self, *_exc: object) -> None:
+        _thread.depth -= 1

@@ -1,0 +1,140 @@
+"""Waiting under trio."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, cast
+
+import outcome
+import trio
+
+from aiougds._home import Home, Line, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiougds._ffi import Record
+
+T = TypeVar("T")
+homes: Final[dict[int, TrioHome]] = {}
+
+
+class _TrioSignal:
+    __slots__ = ("_event", "_token")
+
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self._token = token
+        self._event = trio.Event()
+
+    def set(self) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._fire, idempotent=True)
+
+    def _fire(self) -> None:
+        self._event.set()
+
+    async def wait(self, timeout_s: float | None) -> bool:
+        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+            await self._event.wait()
+        came = self._event.is_set()
+        if came:
+            self._event = trio.Event()
+        return came
+
+
+class TrioHome(Home):
+    """A trio run. Its readers are system tasks, so they end after the main task."""
+
+    __slots__ = ("_watched", "token")
+
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        super().__init__(token)
+        self.token = token
+        self._watched: dict[int, object] = {}
+        trio.lowlevel.spawn_system_task(self._until_shutdown, name="aiougds home")
+
+    async def _until_shutdown(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.end()
+            homes.pop(id(self.token), None)
+
+    async def wait(self, line: Line, token: int, keep: object) -> Record:
+        raise_cancel: Callable[[], NoReturn] | None = None
+
+        def abort(raiser: Callable[[], NoReturn]) -> trio.lowlevel.Abort:
+            nonlocal raise_cancel
+            raise_cancel = raiser
+            line.cancel(token)
+            return trio.lowlevel.Abort.FAILED
+
+        line.waiters[token] = (trio.lowlevel.current_task(), keep)
+        record: Record = await trio.lowlevel.wait_task_rescheduled(abort)
+        if raise_cancel is not None and record.result < 0:
+            raise_cancel()
+        return record
+
+    def resolve(self, slot: object, record: Record) -> None:
+        task = cast("trio.lowlevel.Task", slot)
+        trio.lowlevel.reschedule(task, outcome.Value(record))
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        marker = object()
+        self._watched[fd] = marker
+
+        async def reader() -> None:
+            with contextlib.suppress(trio.ClosedResourceError):
+                while self._watched.get(fd) is marker:
+                    await trio.lowlevel.wait_readable(fd)
+                    if self._watched.get(fd) is marker:
+                        callback()
+
+        trio.lowlevel.spawn_system_task(reader, name="aiougds reader")
+
+    def unwatch(self, fd: int) -> None:
+        if self._watched.pop(fd, None) is not None:
+            trio.lowlevel.notify_closing(fd)
+
+    def signal(self) -> Signal:
+        return _TrioSignal(self.token)
+
+    async def breathe(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def take_cancel(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def off_loop(
+        self, work: Callable[[], T], undo: Callable[[T], object] | None = None
+    ) -> T:
+        return await trio.to_thread.run_sync(work)
+
+    async def readable(self, fd: int) -> None:
+        await trio.lowlevel.wait_readable(fd)
+
+    def post(self, work: Callable[[], None]) -> bool:
+        try:
+            self.token.run_sync_soon(work)
+        except trio.RunFinishedError:
+            return False
+        return True
+
+
+def token_here() -> trio.lowlevel.TrioToken | None:
+    """Return the token of the trio run that this code is in, if it is in one."""
+    try:
+        return trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        return None
+
+
+def home_here() -> TrioHome | None:
+    """Return the home of the trio run that this code is in."""
+    token = token_here()
+    if token is None:
+        return None
+    home = homes.get(id(token))
+    if home is None or home.token is not token:
+        home = homes[id(token)] = TrioHome(token)
+    return home

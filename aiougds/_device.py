@@ -1,0 +1,425 @@
+"""The open controller as the rest of the package sees it.
+
+A :class:`Device` owns the C controller, the channels (one for each home that does
+I/O), the namespaces' C windows, and the *limbo*: memory that nobody uses any more but
+that the device may still touch. Public objects hold a Device and never each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from errno import EBUSY
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+
+from aiougds._channel import Channel
+from aiougds._completion import current_home, forget_all, sweep
+from aiougds._errors import (
+    ClosedError,
+    ControllerBusyError,
+    ControllerWedgedError,
+    DeviceRemovedError,
+    ForkedError,
+    UGDSError,
+)
+from aiougds._ffi import ffi, lib, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiougds._buffer import Memory
+    from aiougds._ffi import CData
+    from aiougds._home import Home, Signal
+    from aiougds._options import OpenOptions
+
+TICK_S: Final = 0.01  # how often to look where C has nothing that would tell
+
+
+class Window(Protocol):
+    """A namespace's hold on the C controller, as closing needs it."""
+
+    def detach(self) -> None: ...
+    def close_window(self) -> int: ...
+    def reopen_window(self) -> None: ...
+
+
+class Mapping:
+    """Memory that one controller can reach."""
+
+    __slots__ = ("device", "handle", "memory")
+
+    def __init__(self, device: Device, memory: Memory) -> None:
+        flags = lib.UGDS_MEM_READONLY if memory.readonly else 0
+        ret = ffi.new("uint64_t *")
+        pointer = ffi.cast("void *", memory.ptr)
+        code = lib.ugds_map(device.ptr, pointer, memory.nbytes, flags, ret)
+        if code < 0:
+            raise device.refusal() or UGDSError(
+                f"{memory.nbytes} bytes at {memory.ptr:#x} cannot be made reachable "
+                f"for the controller: {os.strerror(-code)}",
+                errno=-code,
+            )
+        self.device = device
+        self.memory = memory
+        self.handle = int(ret[0])
+
+    def mappings_on(self, device: Device) -> list[Mapping]:
+        """Return itself: what an operation that used it keeps busy."""
+        return [self]
+
+    def inflight(self) -> int:
+        """Return operations in flight; 0 when it is no longer mapped."""
+        if self.device.ended:
+            return 0
+        return max(0, lib.ugds_map_inflight(self.device.ptr, self.handle))
+
+    def unmap(self) -> bool:
+        """Unmap it; False, and nothing changed, while operations are in flight."""
+        if self.device.ended:
+            return True
+        return lib.ugds_unmap(self.device.ptr, self.handle) != -EBUSY
+
+    def release(self) -> None:
+        """Unmap it now, or as soon as the device is done with it."""
+        if not self.unmap():
+            self.leave()
+
+    def leave(self) -> None:
+        """Have the next sweep unmap it."""
+        self.device.limbo.append(Stray(self, None, unmap=True))
+
+
+class Keeps(Protocol):
+    """What an operation holds on to, for the day when it is given up."""
+
+    def mappings_on(self, device: Device) -> list[Mapping]: ...
+
+
+class Stray(NamedTuple):
+    """A mapping in limbo, what it keeps alive, and whether to unmap it at the end."""
+
+    mapping: Mapping
+    keep: object
+    unmap: bool
+
+    def over(self) -> bool:
+        """Whether the device is done with it."""
+        return self.mapping.unmap() if self.unmap else not self.mapping.inflight()
+
+
+class Device:
+    """An open controller: C handle, channels, limbo, and whether it may be used."""
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "bounced_bytes",
+        "bounces",
+        "channels",
+        "closing",
+        "ended",
+        "forked",
+        "jit_pins",
+        "limbo",
+        "lock",
+        "observers",
+        "options",
+        "pool",
+        "ptr",
+        "windows",
+    )
+
+    def __init__(self, address: str, ptr: CData, options: OpenOptions) -> None:
+        self.address = address
+        self.ptr = ptr
+        self.options = options
+        self.closing = False
+        self.ended = False
+        self.forked = False
+        self.lock = threading.Lock()
+        self.channels: dict[int, Channel] = {}
+        self.windows: weakref.WeakSet[Window] = weakref.WeakSet()
+        self.limbo: deque[Stray] = deque()
+        self.observers: list[Signal] = []
+        self.pool: list[Mapping] = []  # bounce buffers that are not in use
+        self.jit_pins = 0
+        self.bounces = 0
+        self.bounced_bytes = 0
+        _devices.add(self)
+
+    # ---- may it be used? ----
+
+    def refusal(self) -> UGDSError | None:
+        """Return why nothing can be submitted now, if so."""
+        if self.forked:
+            return ForkedError(
+                f"{self.address} was opened by the parent of this process, which still "
+                "drives it; open it in the child under another address"
+            )
+        if self.ended:
+            return ClosedError(f"{self.address} is closed; open it again")
+        if self.closing:
+            return ClosedError(f"{self.address} is being closed")
+        info = self.info()
+        reason = text(info.reason) or "no reason was given"
+        if info.state == lib.UGDS_STATE_WEDGED:
+            return ControllerWedgedError(
+                f"{self.address} is wedged: {reason}; await controller.reset()"
+            )
+        if info.state == lib.UGDS_STATE_RESETTING:
+            return ControllerWedgedError(
+                f"{self.address} is being reset; try again when reset() has returned"
+            )
+        if info.state == lib.UGDS_STATE_REMOVED:
+            return DeviceRemovedError(f"{self.address} was removed: {reason}")
+        return None
+
+    def check_open(self) -> None:
+        """Raise when it was closed or belongs to the parent process."""
+        if self.ended or self.closing:
+            error = self.refusal()
+            if error is not None:
+                raise error
+
+    def info(self) -> CData:
+        """Return ``struct ugds_ctrl_info`` of this moment."""
+        info = ffi.new("struct ugds_ctrl_info *")
+        lib.ugds_ctrl_info(self.ptr, info)
+        return info
+
+    def stats(self) -> CData:
+        """Return ``struct ugds_ctrl_stats`` of this moment."""
+        stats = ffi.new("struct ugds_ctrl_stats *")
+        lib.ugds_ctrl_stats(self.ptr, stats)
+        return stats
+
+    # ---- channels ----
+
+    def channel(self) -> Channel:
+        """Return the channel of the home that this code runs on; make it if needed."""
+        home = current_home()
+        line = home.channels.get(id(self))
+        if isinstance(line, Channel) and not line.closed:
+            return line
+        self.check_open()
+        sweep()
+        self.sweep_limbo()
+        with self.lock:
+            channel = Channel(self, home)
+            self.channels[id(channel)] = channel
+        return channel
+
+    def forget_channel(self, channel: Channel) -> None:
+        """Drop a channel that is no more."""
+        self.channels.pop(id(channel), None)
+
+    # ---- limbo ----
+
+    def strand(self, keep: object) -> None:
+        """Keep what an operation used until the device is done with its memory."""
+        if keep is None:
+            return
+        for mapping in cast("Keeps", keep).mappings_on(self):
+            self.limbo.append(Stray(mapping, keep, unmap=False))
+
+    def sweep_limbo(self) -> None:
+        """Let go of the memory that the device is done with."""
+        for _ in range(len(self.limbo)):
+            try:
+                stray = self.limbo.popleft()
+            except IndexError:  # another thread sweeps too
+                return
+            if not stray.over():
+                self.limbo.append(stray)
+
+    def progress(self) -> None:
+        """Completions were taken: tell whoever waits for the end of something."""
+        if self.limbo:
+            self.sweep_limbo()
+        for signal in tuple(self.observers):
+            signal.set()
+
+    def stuck_handles(self) -> set[int]:
+        """Return the handles of mappings that a given-up command may still touch."""
+        if self.ended:
+            return set()
+        room = 256
+        array = ffi.new("struct ugds_stuck[]", room)
+        count = lib.ugds_ctrl_quarantine(self.ptr, array, room)
+        return {int(array[i].map) for i in range(max(0, min(count, room)))}
+
+    # ---- the end ----
+
+    def busy(self) -> int:
+        """Return operations and batches that somebody still waits for."""
+        return sum(channel.unfinished() for channel in list(self.channels.values()))
+
+    async def until(
+        self,
+        done: Callable[[], bool],
+        stuck: Callable[[], bool],
+        timeout_s: float | None,
+    ) -> bool:
+        """Wait until ``done``; False on the deadline, or when it is ``stuck``."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        signal = current_home().signal()
+        self.observers.append(signal)
+        try:
+            while not done():
+                left = TICK_S
+                if deadline is not None:
+                    left = min(left, deadline - time.monotonic())
+                if stuck() or left <= 0:
+                    return False
+                await signal.wait(left)
+                self.poke()
+        finally:
+            self.observers.remove(signal)
+        return True
+
+    def poke(self) -> None:
+        """Have every channel take what has completed."""
+        for channel in list(self.channels.values()):
+            channel.home.post(channel.reap_if_free)
+
+    async def close(self, timeout_s: float | None, *, force: bool) -> None:
+        """Drain, give everything back and free the controller.
+
+        On the deadline, or when memory is quarantined and not ``force``, raise
+        ControllerBusyError; the controller stays usable.
+        """
+        if self.ended:
+            return
+        if self.closing:
+            raise ControllerBusyError(f"{self.address} is being closed by someone else")
+        home = current_home()
+        self.closing = True
+        for window in list(self.windows):
+            window.detach()
+        try:
+            await self._drain(timeout_s, force=force)
+            await self._close_channels(home)
+            await home.off_loop(lambda: self._close_native(timeout_s, force=force))
+        finally:
+            self.closing = False
+        for window in list(self.windows):
+            window.detach()
+
+    async def _drain(self, timeout_s: float | None, *, force: bool) -> None:
+        def stuck() -> bool:
+            return bool(self.stats().quarantined) and not force
+
+        if not await self.until(lambda: not self.busy(), stuck, timeout_s):
+            raise self._busy_error()
+        if stuck():
+            raise self._busy_error()
+
+    def _busy_error(self) -> ControllerBusyError:
+        stats = self.stats()
+        if stats.quarantined:
+            return ControllerBusyError(
+                f"{self.address}: the device may still touch the memory of "
+                f"{stats.quarantined} given-up operations; await controller.reset(), "
+                "or close it with force=True once the device was reset from outside"
+            )
+        return ControllerBusyError(
+            f"{self.address}: {self.busy()} operations or batches are in flight; await "
+            "them or give aclose() more time. The controller stays usable"
+        )
+
+    async def _close_channels(self, home: Home) -> None:
+        for channel in list(self.channels.values()):
+            if channel.home is home or channel.home.idle():
+                channel.retire()
+                continue
+            signal = home.signal()
+
+            def work(channel: Channel = channel, signal: Signal = signal) -> None:
+                channel.retire()
+                signal.set()
+
+            if channel.home.post(work):
+                while not channel.closed and not channel.home.idle():
+                    await signal.wait(TICK_S)
+            if not channel.closed:
+                channel.retire()
+
+    def _close_native(self, timeout_s: float | None, *, force: bool) -> None:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        pause = threading.Event()
+        windows = list(self.windows)
+        for mapping in self.pool:
+            mapping.unmap()
+        self.pool.clear()
+        while True:
+            for window in windows:
+                window.close_window()
+            code = lib.ugds_ctrl_close(self.ptr, int(force))
+            if code != -EBUSY:
+                break
+            late = deadline is not None and time.monotonic() >= deadline
+            if late or (self.stats().quarantined and not force):
+                error = self._busy_error()
+                for window in windows:
+                    window.reopen_window()
+                raise error
+            # Housekeeping drains what a dead loop or thread left, and tells nobody.
+            pause.wait(TICK_S)
+        self.ended = True
+        _devices.discard(self)
+        self.limbo.clear()
+
+    def linger(self) -> None:
+        """Nobody holds it any more: it is freed as soon as the device lets go."""
+        if not self.ended:
+            _lingering.add(self)
+
+    def try_end(self) -> None:
+        """Free a lingering controller, if that can be done at once."""
+        for channel in list(self.channels.values()):
+            if channel.home.idle():
+                channel.retire()
+            else:
+                channel.home.post(channel.retire)
+        with contextlib.suppress(ControllerBusyError):
+            self._close_native(0, force=False)
+        if self.ended:
+            _lingering.discard(self)
+
+    def forget_parent(self) -> None:
+        """In a fork's child: the device is the parent's."""
+        self.forked = self.ended = True
+        self.lock = threading.Lock()
+        self.channels.clear()
+        self.observers.clear()
+        lib.ugds_ctrl_fork_child(self.ptr)
+        for window in list(self.windows):
+            window.detach()
+
+
+_devices: Final[weakref.WeakSet[Device]] = weakref.WeakSet()
+_lingering: Final[set[Device]] = set()
+
+
+def end_lingering() -> None:
+    """Free what lingers, as far as that can be done now. Blocks: off the loop."""
+    for device in list(_lingering):
+        device.try_end()
+
+
+def _after_fork_in_child() -> None:
+    devices = list(_devices)
+    _devices.clear()
+    _lingering.clear()
+    for device in devices:
+        for channel in list(device.channels.values()):
+            channel.forget()
+        device.forget_parent()
+    forget_all()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

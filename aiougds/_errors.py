@@ -1,0 +1,361 @@
+"""Every exception of the package.
+
+.. code-block:: text
+
+    UGDSError (OSError: has errno)
+    ├── ClosedError                    you closed it
+    │   └── ForkedError                a fork's child holds no device
+    ├── BrokenError                    the world broke it; reset() may repair it
+    │   ├── ControllerWedgedError
+    │   └── DeviceRemovedError
+    ├── BusyError                      it is in use; nothing changed
+    │   ├── ControllerBusyError
+    │   ├── RegistrationBusyError
+    │   └── RangeBusyError             a timed-out command may still touch it
+    ├── ArgumentError                  refused before anything was sent
+    │   ├── AlignmentError             (ValueError)
+    │   ├── RangeError                 (ValueError)
+    │   ├── ArgumentTypeError          (TypeError)
+    │   │   └── MemoryTypeError        the object has no memory
+    │   ├── MemoryLayoutError          (ValueError)
+    │   ├── NotMappedError             (ValueError)
+    │   ├── ReadOnlyError              (PermissionError)
+    │   ├── AddressError               (ValueError)
+    │   └── OptionError                (ValueError)
+    ├── CapabilityError                this device, transport or version lacks it
+    ├── WrongLoopError                 (RuntimeError)
+    ├── OpenError                      the controller could not be brought up
+    │   ├── AddressNotFoundError       (FileNotFoundError)
+    │   ├── AddressPermissionError     (PermissionError)
+    │   ├── AddressIsDirectoryError    (IsADirectoryError)
+    │   └── AddressInUseError          (BlockingIOError)
+    ├── OperationTimeoutError          (TimeoutError)
+    ├── OperationAbortedError          ended by a reset or by the device
+    └── NVMeError                      the controller answered with a failure
+        ├── MediaError
+        └── CompareError
+
+    BatchError (ExceptionGroup)        some items failed; ``results`` has all
+
+Closed is not broken is not busy. A refusal says which value, which limit, and what
+to do about it. :func:`explain` is the one place where errnos and NVMe status codes
+become exceptions.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+from typing import TYPE_CHECKING, Final, Self
+
+from aiougds._status import status_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "AddressError",
+    "AddressInUseError",
+    "AddressIsDirectoryError",
+    "AddressNotFoundError",
+    "AddressPermissionError",
+    "AlignmentError",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "BatchError",
+    "BrokenError",
+    "BusyError",
+    "CapabilityError",
+    "ClosedError",
+    "CompareError",
+    "ControllerBusyError",
+    "ControllerWedgedError",
+    "DeviceRemovedError",
+    "ForkedError",
+    "MediaError",
+    "MemoryLayoutError",
+    "MemoryTypeError",
+    "NVMeError",
+    "NotMappedError",
+    "OpenError",
+    "OperationAbortedError",
+    "OperationTimeoutError",
+    "OptionError",
+    "RangeBusyError",
+    "RangeError",
+    "ReadOnlyError",
+    "RegistrationBusyError",
+    "UGDSError",
+    "WrongLoopError",
+]
+
+
+def _rebuild(cls: type[UGDSError], number: int, message: str, state: object) -> object:
+    error = cls.__new__(cls)
+    OSError.__init__(error, number, message)
+    if isinstance(state, dict):
+        error.__dict__.update(state)
+    return error
+
+
+class UGDSError(OSError):
+    """Base of all errors; ``errno`` is set, ``str()`` is one sentence."""
+
+    default_errno: int = _errno.EIO
+
+    def __init__(self, message: str, *, errno: int | None = None) -> None:
+        super().__init__(self.default_errno if errno is None else errno, message)
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args[0], self.args[1], self.__dict__.copy())
+
+
+class ClosedError(UGDSError):
+    """The object was closed by this program. Not raised for what the device did."""
+
+    default_errno = _errno.ESHUTDOWN
+
+
+class ForkedError(ClosedError):
+    """The object belongs to the parent of this process: open your own."""
+
+
+class BrokenError(UGDSError):
+    """The device or its path failed; operations are refused until a reset."""
+
+    default_errno = _errno.EHOSTDOWN
+
+
+class ControllerWedgedError(BrokenError):
+    """A command never came back, not even on Abort. Memory is quarantined."""
+
+
+class DeviceRemovedError(BrokenError):
+    """The device is gone. There is nothing to reset."""
+
+    default_errno = _errno.ENODEV
+
+
+class BusyError(UGDSError):
+    """In use: nothing was changed, try again later."""
+
+    default_errno = _errno.EBUSY
+
+
+class ControllerBusyError(BusyError):
+    """Operations are in flight or memory is quarantined. It stays usable."""
+
+
+class RegistrationBusyError(BusyError):
+    """The device may still touch the memory. It stays registered."""
+
+
+class RangeBusyError(BusyError):
+    """A command that timed out or was given up still holds these bytes."""
+
+
+class ArgumentError(UGDSError):
+    """Refused before anything was sent."""
+
+    default_errno = _errno.EINVAL
+
+
+class AlignmentError(ArgumentError, ValueError):
+    """An offset, length or address is not a multiple of what it has to be."""
+
+
+class RangeError(ArgumentError, ValueError):
+    """Past the end of the namespace, region or memory; or negative."""
+
+    default_errno = _errno.ERANGE
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument is of a type that cannot be used."""
+
+
+class MemoryTypeError(ArgumentTypeError):
+    """The object has no memory that can be used."""
+
+
+class MemoryLayoutError(ArgumentError, ValueError):
+    """The memory is there, but not contiguous, not on the host, or not registered."""
+
+
+class NotMappedError(ArgumentError, ValueError):
+    """The registration has no mapping for this controller: ``await reg.map(...)``."""
+
+    default_errno = _errno.ENXIO
+
+
+class ReadOnlyError(ArgumentError, PermissionError):
+    """The namespace, region or memory is read-only."""
+
+    default_errno = _errno.EROFS
+
+
+class AddressError(ArgumentError, ValueError):
+    """The address is malformed or names an unknown scheme or option."""
+
+
+class OptionError(ArgumentError, ValueError):
+    """An option of ``open`` has a value that cannot be."""
+
+
+class CapabilityError(UGDSError):
+    """This device, transport or version of the package does not offer it."""
+
+    default_errno = _errno.EOPNOTSUPP
+
+
+class WrongLoopError(UGDSError, RuntimeError):
+    """Used on another event loop than the one it belongs to, or on none."""
+
+    default_errno = _errno.EINVAL
+
+
+class OpenError(UGDSError):
+    """The controller could not be brought up; the sentence says at which step."""
+
+
+class AddressNotFoundError(OpenError, FileNotFoundError):
+    """Nothing is at the address."""
+
+    default_errno = _errno.ENOENT
+
+
+class AddressPermissionError(OpenError, PermissionError):
+    """This user may not open it."""
+
+    default_errno = _errno.EACCES
+
+
+class AddressIsDirectoryError(OpenError, IsADirectoryError):
+    """The path names a directory."""
+
+    default_errno = _errno.EISDIR
+
+
+class AddressInUseError(OpenError, BlockingIOError):
+    """Somebody else holds it; the sentence names the holder where it is known."""
+
+    default_errno = _errno.EAGAIN
+
+
+class OperationTimeoutError(UGDSError, TimeoutError):
+    """``timeout_s`` ran out. The controller stays healthy; the bytes stay busy."""
+
+    default_errno = _errno.ETIMEDOUT
+
+
+class OperationAbortedError(UGDSError):
+    """Ended by a reset, an Abort or a close. Whether data moved is not known."""
+
+    default_errno = _errno.ECANCELED
+
+
+class NVMeError(UGDSError):
+    """The controller completed a command with a failure (NVMe base, clause 4.2.3).
+
+    ``sct`` and ``sc`` are status code type and status code, ``dnr`` is "do not
+    retry", ``bytes_done`` is what was moved before the failure.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        errno: int | None = None,
+        status: int = 0,
+        command: str = "",
+        offset: int | None = None,
+        bytes_done: int = 0,
+    ) -> None:
+        super().__init__(message, errno=errno)
+        self.status = status
+        self.sct = (status >> 8) & 0x7
+        self.sc = status & 0xFF
+        self.dnr = bool(status & 0x4000)
+        self.command = command
+        self.offset = offset
+        self.bytes_done = bytes_done
+
+
+class MediaError(NVMeError):
+    """The medium could not be read or written (status code type 2)."""
+
+
+class CompareError(NVMeError):
+    """What is stored differs from the memory that it was compared with."""
+
+
+class BatchError(ExceptionGroup[UGDSError]):
+    """Items of a batch failed.
+
+    ``results`` has one entry for each item, in the order they were given: the bytes
+    moved, or its exception. ``exceptions`` has just the failures.
+    """
+
+    results: tuple[int | UGDSError, ...]
+
+    def __new__(
+        cls, message: str, exceptions: Sequence[UGDSError], results: object = ()
+    ) -> Self:
+        return super().__new__(cls, message, exceptions)
+
+    def __init__(
+        self,
+        message: str,
+        exceptions: Sequence[UGDSError],
+        results: Sequence[int | UGDSError] = (),
+    ) -> None:
+        super().__init__(message, exceptions)
+        self.results = tuple(results)
+
+    def derive(self, excs: Sequence[UGDSError], /) -> BatchError:  # type: ignore[override]
+        return BatchError(self.message, excs, self.results)
+
+
+_OPEN_ERRORS: Final[dict[int, type[OpenError]]] = {
+    _errno.ENOENT: AddressNotFoundError,
+    _errno.EACCES: AddressPermissionError,
+    _errno.EPERM: AddressPermissionError,
+    _errno.EROFS: AddressPermissionError,
+    _errno.EISDIR: AddressIsDirectoryError,
+    _errno.EAGAIN: AddressInUseError,
+    _errno.EBUSY: AddressInUseError,
+}
+
+
+def open_error(code: int, message: str, status: int = 0) -> UGDSError:
+    """Return what bringing a controller up failed with."""
+    number = -code
+    if number == _errno.EOPNOTSUPP:
+        return CapabilityError(message)
+    if status:
+        message = f"{message} ({status_name(status)})"
+    return _OPEN_ERRORS.get(number, OpenError)(message, errno=number)
+
+
+def nvme_error(
+    status: int, *, errno: int, command: str, offset: int | None, bytes_done: int
+) -> NVMeError:
+    """Return the exception for a status that the controller gave."""
+    sct, sc = (status >> 8) & 0x7, status & 0xFF
+    cls: type[NVMeError] = NVMeError
+    if sct == 2:
+        cls = CompareError if sc == 0x85 else MediaError
+    where = "" if offset is None else f" at byte {offset}"
+    done = f" after {bytes_done} bytes" if bytes_done else ""
+    retry = "; the controller says: do not retry" if status & 0x4000 else ""
+    return cls(
+        f"{command}{where} failed{done}: {status_name(status)} "
+        f"(status code type {sct:#x}, status code {sc:#04x}){retry}",
+        errno=errno,
+        status=status,
+        command=command,
+        offset=offset,
+        bytes_done=bytes_done,
+    )

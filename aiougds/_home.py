@@ -1,0 +1,107 @@
+"""What a place to wait in has to offer: an event loop, a trio run or a thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from aiougds._ffi import Record, lib
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+UNKNOWN: Final = lib.UGDS_UNKNOWN
+
+
+class Signal(Protocol):
+    """Wakes one waiter; :meth:`set` may be called from any thread."""
+
+    def set(self) -> None: ...
+
+    async def wait(self, timeout_s: float | None) -> bool:
+        """Wait for :meth:`set`, clear it, and say whether it came in time."""
+
+
+class Line(Protocol):
+    """What a home needs to know of a channel."""
+
+    waiters: dict[int, tuple[object, object]]
+
+    def cancel(self, token: int) -> None: ...
+    def reap(self) -> None: ...
+    def block(self) -> None: ...
+    def strand(self, keep: object) -> None: ...
+    def retire(self) -> None: ...
+
+
+class Home:
+    """One event loop, trio run or thread, and the channels that live on it."""
+
+    __slots__ = ("__weakref__", "channels", "key", "lock")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.channels: dict[int, Line] = {}
+        self.lock = threading.RLock()  # held by a thread inside a blocking call
+
+    async def wait(self, line: Line, token: int, keep: object) -> Record:
+        """Return the completion of an operation; ``keep`` lives until it is there."""
+        raise NotImplementedError
+
+    def dispatch(self, line: Line, words: list[int]) -> None:
+        """Hand completions to their waiters."""
+        pop = line.waiters.pop
+        it = iter(words)
+        for record in map(Record, it, it, it, it):
+            entry = pop(record.token, None)
+            if entry is not None:
+                if record.result < 0 and record.outcome == UNKNOWN:
+                    line.strand(entry[1])
+                self.resolve(entry[0], record)
+
+    def resolve(self, slot: object, record: Record) -> None:
+        """Wake what waits on ``slot``."""
+        raise NotImplementedError
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back whenever the descriptor is readable."""
+
+    def unwatch(self, fd: int) -> None:
+        """Stop that; afterwards the descriptor may be closed."""
+
+    def signal(self) -> Signal:
+        """Return a signal to be waited for here."""
+        raise NotImplementedError
+
+    async def breathe(self) -> None:
+        """Let others run, and take a cancellation that is pending."""
+
+    async def take_cancel(self) -> None:
+        """Raise when this task is cancelled already; nothing was sent yet."""
+
+    async def off_loop(
+        self, work: Callable[[], T], undo: Callable[[T], object] | None = None
+    ) -> T:
+        """Run what blocks in a thread and wait for its end, cancelled or not.
+
+        ``undo`` gets the result that a cancellation leaves without a taker.
+        """
+        return work()
+
+    async def readable(self, fd: int) -> None:
+        """Wait until the descriptor is readable."""
+        raise NotImplementedError
+
+    def post(self, work: Callable[[], None]) -> bool:
+        """Run it here soon, from any thread; False when this home is over."""
+        raise NotImplementedError
+
+    def idle(self) -> bool:
+        """Whether nothing can run here now, so that another thread may act for it."""
+        return False
+
+    def end(self) -> None:
+        """Give up all channels: the loop or thread is over."""
+        for line in list(self.channels.values()):
+            line.retire()

@@ -1,0 +1,396 @@
+"""A namespace: bytes on a device that one reads and writes."""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop
+from typing import TYPE_CHECKING, Final, Literal, Self, SupportsIndex
+
+from aiougds._bulk import read_or_write_many
+from aiougds._errors import ControllerBusyError
+from aiougds._failure import Request, ended, last_record
+from aiougds._ffi import PENDING, lib, seconds_to_ns
+from aiougds._options import one_of
+from aiougds._registration import (
+    Registration,
+    RegistrationSlice,
+    allocate,
+    register,
+)
+from aiougds._transfer import mode_flags, plain, transfer, whole
+from aiougds._window import NamespaceWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from typing_extensions import Buffer
+
+    from aiougds._batch import Batch
+    from aiougds._buffer import ForeignMemory
+    from aiougds._completed import AsCompleted
+    from aiougds._ffi import Record
+    from aiougds._options import Edges, Mode
+
+READ: Final = lib.UGDS_OP_READ
+WRITE: Final = lib.UGDS_OP_WRITE
+FUA: Final = lib.UGDS_F_FUA
+_rw: Final = lib.ugds_rw
+
+
+class Namespace(NamespaceWindow):
+    """A namespace, or a region of one: byte-addressed, in whole blocks.
+
+    Made by :func:`aiougds.open`, :meth:`Controller.namespace` and :meth:`region`.
+    It may be used from any event loop and thread.
+    """
+
+    __slots__ = ()
+
+    # ---- one transfer ----
+
+    async def read(
+        self,
+        buf: ForeignMemory | Registration | RegistrationSlice,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex | None = None,
+        mode: Mode | None = None,
+        timeout_s: float | None = None,
+        edges: Edges = "refuse",
+        jit: bool = True,
+    ) -> int:
+        """Read ``nbytes`` (default: as many as ``buf`` has) into ``buf``.
+
+        ``offset`` and length are whole blocks; with ``edges="bounce"`` any bytes.
+        Memory that is not registered is pinned for the time of the call, or refused
+        with ``jit=False``. Returns the bytes read; zero-length reads send nothing.
+
+        Awaits the completion of all commands (NVM command set, clause 3.2.4), or none
+        when it can end inside the call. Cancelled, it goes on until the device has let
+        go of ``buf``, at most ``cancel_grace_s``, and then raises. After ``timeout_s``
+        it raises OperationTimeoutError; the bytes of ``buf`` stay busy until the
+        device has answered. Raises AlignmentError, RangeError, ReadOnlyError,
+        NotMappedError, ClosedError before anything is sent, NVMeError for what the
+        controller answered, BrokenError when it does not answer any more.
+        """
+        kind = type(buf)
+        if (kind is RegistrationSlice or kind is Registration) and nbytes is mode:
+            # nbytes and mode are both None: what nearly every call looks like
+            reg = buf._reg  # type: ignore[union-attr]
+            channel = self._channel
+            if channel.loop is _get_running_loop() and reg._device is self._device:
+                try:
+                    result = _rw(
+                        channel.ptr,
+                        self._ptr,
+                        reg._handle,
+                        buf._start,  # type: ignore[union-attr]
+                        buf.nbytes,  # type: ignore[union-attr]
+                        offset,  # type: ignore[arg-type]
+                        READ,
+                    )
+                except (TypeError, OverflowError):
+                    result = -1  # put in words below
+                if result >= PENDING:
+                    result -= PENDING
+                    if timeout_s is not None:
+                        lib.ugds_op_deadline(
+                            channel.ptr, result, seconds_to_ns(timeout_s)
+                        )
+                    record = await channel.home.wait(channel, result, reg)
+                    if record[1] >= 0:
+                        return record[1]
+                    raise self._failed(record, READ, buf, offset, timeout_s)
+                if result >= 0:
+                    channel.budget -= 1
+                    if channel.budget <= 0:
+                        await channel.breathe()
+                    return result
+                record = last_record(channel)
+                if record.token and record.result == result:
+                    raise self._failed(record, READ, buf, offset, timeout_s)
+        one_of("edges", edges, ("refuse", "bounce"))
+        op = READ | mode_flags(self._ready(), mode)
+        return await transfer(
+            self._window,
+            buf,
+            op,
+            offset,
+            nbytes,
+            timeout_s,
+            bounce_edges=edges == "bounce",
+            jit=jit,
+        )
+
+    async def write(
+        self,
+        buf: ForeignMemory | Registration | RegistrationSlice,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex | None = None,
+        fua: bool = False,
+        mode: Mode | None = None,
+        timeout_s: float | None = None,
+        jit: bool = True,
+    ) -> int:
+        """Write ``nbytes`` (default: as many as ``buf`` has) from ``buf``.
+
+        With ``fua`` the bytes are on the medium when it returns (Force Unit Access);
+        otherwise :meth:`flush` puts them there. Whole blocks only. Everything else is
+        as of :meth:`read`; after a cancel or timeout the bytes may or may not have
+        been written (NVM command set, clause 3.2.6).
+        """
+        op = WRITE | FUA if fua else WRITE
+        kind = type(buf)
+        if (kind is RegistrationSlice or kind is Registration) and nbytes is mode:
+            reg = buf._reg  # type: ignore[union-attr]
+            channel = self._channel
+            if channel.loop is _get_running_loop() and reg._device is self._device:
+                try:
+                    result = _rw(
+                        channel.ptr,
+                        self._ptr,
+                        reg._handle,
+                        buf._start,  # type: ignore[union-attr]
+                        buf.nbytes,  # type: ignore[union-attr]
+                        offset,  # type: ignore[arg-type]
+                        op,
+                    )
+                except (TypeError, OverflowError):
+                    result = -1
+                if result >= PENDING:
+                    result -= PENDING
+                    if timeout_s is not None:
+                        lib.ugds_op_deadline(
+                            channel.ptr, result, seconds_to_ns(timeout_s)
+                        )
+                    record = await channel.home.wait(channel, result, reg)
+                    if record[1] >= 0:
+                        return record[1]
+                    raise self._failed(record, op, buf, offset, timeout_s)
+                if result >= 0:
+                    channel.budget -= 1
+                    if channel.budget <= 0:
+                        await channel.breathe()
+                    return result
+                record = last_record(channel)
+                if record.token and record.result == result:
+                    raise self._failed(record, op, buf, offset, timeout_s)
+        op |= mode_flags(self._ready(), mode)
+        return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
+
+    def _failed(
+        self,
+        record: Record,
+        op: int,
+        buf: object,
+        offset: SupportsIndex,
+        timeout_s: float | None,
+    ) -> Exception:
+        assert isinstance(buf, (Registration, RegistrationSlice))
+        request = Request(
+            op,
+            int(offset),
+            buf.nbytes,
+            buf._reg.nbytes,
+            buf._start,
+            self.lba_bytes,
+            self.size,
+        )
+        return ended(self._device, record, request, timeout_s)
+
+    async def compare(
+        self,
+        buf: ForeignMemory | Registration | RegistrationSlice,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex | None = None,
+        mode: Mode | None = None,
+        timeout_s: float | None = None,
+        jit: bool = True,
+    ) -> int:
+        """Have the controller compare stored bytes with ``buf``.
+
+        Returns the bytes compared; raises CompareError when they differ and
+        CapabilityError where the controller lacks Compare (NVM command set, clause
+        3.2.1). Everything else is as of :meth:`read`.
+        """
+        op = lib.UGDS_OP_COMPARE | mode_flags(self._ready(), mode)
+        return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
+
+    # ---- commands without memory ----
+
+    async def flush(self, *, timeout_s: float | None = None) -> None:
+        """Put everything that was written before onto the medium (Flush).
+
+        Awaits the command; cancelled, it still waits for its completion.
+        """
+        await plain(self._checked(), lib.UGDS_OP_FLUSH, 0, 0, timeout_s)
+
+    async def write_zeroes(
+        self,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex,
+        fua: bool = False,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Write zeroes without moving them (Write Zeroes); whole blocks."""
+        op = lib.UGDS_OP_WRITE_ZEROES | (FUA if fua else 0)
+        return await self._plain(op, offset, nbytes, timeout_s)
+
+    async def deallocate(
+        self,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Tell the controller that the blocks hold nothing (Dataset Management)."""
+        return await self._plain(lib.UGDS_OP_DEALLOCATE, offset, nbytes, timeout_s)
+
+    async def verify(
+        self,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Have the controller check that the blocks can be read (Verify)."""
+        return await self._plain(lib.UGDS_OP_VERIFY, offset, nbytes, timeout_s)
+
+    async def _plain(
+        self,
+        op: int,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex,
+        timeout_s: float | None,
+    ) -> int:
+        at, length = whole(offset, "offset"), whole(nbytes, "nbytes")
+        return await plain(self._checked(), op, at, length, timeout_s)
+
+    # ---- many at once ----
+
+    async def read_many(
+        self,
+        requests: Iterable[tuple[Registration | RegistrationSlice, int]]
+        | Registration
+        | RegistrationSlice,
+        *,
+        offsets: Buffer | None = None,
+        nbytes: int | None = None,
+        buf_offsets: Buffer | None = None,
+        timeout_s: float | None = None,
+    ) -> list[int]:
+        """Read many ranges with one submission, one doorbell and one wait.
+
+        Either ``requests`` are pairs of registered memory and offset; or it is one
+        registration, and ``offsets`` (int64) say where each ``nbytes`` come from and
+        ``buf_offsets`` (int64, default ``i * nbytes``) where in it they go.
+
+        Returns the bytes of each item. All items are checked before the first is
+        sent: a bad one raises what it would raise alone, with its index in a note.
+        When items fail at the device, BatchError has a result for every one.
+        Cancelling and ``timeout_s`` are as of :meth:`read`, for all of them.
+        """
+        return await read_or_write_many(
+            self._checked(), READ, requests, offsets, nbytes, buf_offsets, timeout_s
+        )
+
+    async def write_many(
+        self,
+        requests: Iterable[tuple[Registration | RegistrationSlice, int]]
+        | Registration
+        | RegistrationSlice,
+        *,
+        offsets: Buffer | None = None,
+        nbytes: int | None = None,
+        buf_offsets: Buffer | None = None,
+        fua: bool = False,
+        timeout_s: float | None = None,
+    ) -> list[int]:
+        """Write many ranges; as :meth:`read_many`."""
+        op = WRITE | FUA if fua else WRITE
+        return await read_or_write_many(
+            self._checked(), op, requests, offsets, nbytes, buf_offsets, timeout_s
+        )
+
+    def batch(self, capacity: int = 128) -> Batch:
+        """Return a reusable context for up to ``capacity`` operations at a time.
+
+        It belongs to the event loop that first submits with it.
+        """
+        from aiougds._batch import Batch
+
+        return Batch(self._checked(), capacity)
+
+    def as_completed(
+        self,
+        requests: Iterable[tuple[Registration | RegistrationSlice, int]],
+        *,
+        op: Literal["read", "write"] = "read",
+        capacity: int = 128,
+        timeout_s: float | None = None,
+    ) -> AsCompleted:
+        """Start many transfers and take their results in the order they end.
+
+        An async context manager; inside, iterate over ``(index, result)``, where a
+        result is the bytes moved or the exception that the item failed with. Leaving
+        early cancels what is left and waits until the device let go of it.
+        """
+        from aiougds._completed import AsCompleted
+
+        one_of("op", op, ("read", "write"))
+        code = READ if op == "read" else WRITE
+        return AsCompleted(self._checked(), code, requests, capacity, timeout_s)
+
+    # ---- memory, regions ----
+
+    def register(self, buf: ForeignMemory) -> Registration:
+        """Make an object's memory reachable for the controller; ``async with`` it.
+
+        Takes numpy arrays, torch CPU tensors, DLPack, anything with the buffer
+        protocol, and ``(ptr, nbytes)``: contiguous, on the host. Where pinning needs
+        a system call, ``await`` the result or enter it before use.
+        """
+        return register(buf, self._ready())
+
+    def allocate(self, nbytes: int) -> Registration:
+        """Return ``nbytes`` of fresh, zeroed, page-aligned registered memory."""
+        return allocate(nbytes, self._ready())
+
+    def region(
+        self, offset: SupportsIndex, nbytes: SupportsIndex, readonly: bool | None = None
+    ) -> Namespace:
+        """Return the bytes ``[offset, offset + nbytes)`` as a namespace of their own.
+
+        Offsets inside count from its start; its bounds are enforced in C.
+        ``readonly`` is inherited unless given; it cannot be lifted.
+        """
+        window = self._checked()
+        at, length = whole(offset, "offset"), whole(nbytes, "nbytes")
+        window.check_range("region", at, length)
+        return Namespace(
+            self._controller,
+            self.nsid,
+            base=self._base + at,
+            nbytes=length,
+            readonly=self.readonly or bool(readonly),
+        )
+
+    async def __aenter__(self) -> Self:
+        self._checked()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        try:
+            await self.aclose()
+        except ControllerBusyError:
+            if self._owner:
+                self._device.linger()
+            raise

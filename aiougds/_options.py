@@ -1,0 +1,182 @@
+"""Options of ``open``: their types, limits, defaults and environment variables.
+
+An argument wins over its environment variable (``AIOUGDS_DEPTH=128`` and so on),
+which wins over the default. This is the only module that reads the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, get_args
+
+from aiougds._errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Mode = Literal["adaptive", "inline", "interrupt", "poll"]
+Priority = Literal["urgent", "high", "medium", "low"]
+Arbitration = Literal["rr", "wrr"]
+Edges = Literal["refuse", "bounce"]
+
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
+ENVIRONMENT: Final = "AIOUGDS_"
+
+
+class OpenKeywords(TypedDict, total=False):
+    """Keyword arguments of ``open``, ``open_controller`` and ``blocking.open``."""
+
+    readonly: bool
+    mode: Mode
+    completion: Mode | None
+    queues: int
+    batch_queues: int | None
+    depth: int
+    batch_depth: int
+    max_transfer: int
+    vectors: int | None
+    spin_us: float
+    hang_timeout_s: float
+    admin_timeout_s: float
+    cancel_grace_s: float
+    shadow_doorbells: bool
+    hugepages: bool
+    arbitration: Arbitration
+    queue_priority: Priority
+    require_direct: bool
+
+
+def _limits(low: float, high: float) -> dict[str, tuple[float, float]]:
+    return {"limits": (low, high)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOptions:
+    """What was asked for when a controller was opened."""
+
+    readonly: bool = False
+    """Nothing that changes media is ever submitted; enforced in C."""
+    mode: Mode = "adaptive"
+    """How operations wait, unless one says otherwise."""
+    completion: Mode | None = None
+    """As ``mode``, but ``open`` raises CapabilityError when it cannot be had."""
+    queues: int = field(default=16, metadata=_limits(1, 128))
+    """I/O queue pairs to ask for; the controller may grant fewer."""
+    batch_queues: int | None = field(default=None, metadata=_limits(0, 127))
+    """Of these, deep ones for batches. None: a quarter."""
+    depth: int = field(default=64, metadata=_limits(2, 65536))
+    """Entries of a general queue."""
+    batch_depth: int = field(default=512, metadata=_limits(2, 65536))
+    """Entries of a batch queue."""
+    max_transfer: int = field(default=1 << 20, metadata=_limits(4096, 1 << 30))
+    """Bytes one command moves at most; the controller's MDTS may say less."""
+    vectors: int | None = field(default=None, metadata=_limits(1, 2048))
+    """Interrupt vectors. None: one for each queue pair, as far as they go."""
+    spin_us: float = field(default=10.0, metadata=_limits(0, 1000))
+    """Inline budget: how long a submitting thread may spin for its completion."""
+    hang_timeout_s: float = field(default=30.0, metadata=_limits(0.01, 86400))
+    """I/O commands older than this are aborted; then the controller is wedged."""
+    admin_timeout_s: float = field(default=60.0, metadata=_limits(0.01, 86400))
+    """The same for admin commands."""
+    cancel_grace_s: float = field(default=1.0, metadata=_limits(0.0, 86400))
+    """How long a cancelled await waits before its memory is quarantined."""
+    shadow_doorbells: bool = True
+    """Use the Doorbell Buffer (NVMe base, clause 5.8) where it is advertised."""
+    hugepages: bool = True
+    """Put deep rings into huge pages where the system has some."""
+    arbitration: Arbitration = "rr"
+    """CC.AMS: round robin, or weighted round robin with urgent priority class."""
+    queue_priority: Priority = "medium"
+    """QPRIO of the queues; means something with ``arbitration="wrr"``."""
+    require_direct: bool = False
+    """Raise CapabilityError unless a device does the DMA."""
+
+
+def one_of(name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuse a value that is not one of ``choices``, and list them."""
+    known = list(choices)
+    if value not in known:
+        raise OptionError(
+            f"{name}={value!r} is not known; {suggest(str(value), known)}"
+        )
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return "did you mean", where something is close, and all that there is."""
+    choices = sorted(known)
+    near = difflib.get_close_matches(word, choices, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}valid are: {', '.join(choices)}"
+
+
+def _parse(name: str, raw: str, like: object) -> object:
+    try:
+        if isinstance(like, bool):
+            return {"0": False, "1": True, "false": False, "true": True}[raw.lower()]
+        if name in ("batch_queues", "vectors") or isinstance(like, int):
+            return int(raw)
+        if isinstance(like, float):
+            return float(raw)
+    except (KeyError, ValueError):
+        raise OptionError(
+            f"environment variable {ENVIRONMENT}{name.upper()}={raw!r} cannot be read "
+            f"as a {type(like).__name__}"
+        ) from None
+    return raw
+
+
+def _check(name: str, value: object, default: object, limits: object) -> None:
+    if name in ("batch_queues", "vectors", "completion") and value is None:
+        return
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise OptionError(f"{name}={value!r}: True or False is needed")
+    elif isinstance(limits, tuple):
+        whole = name in ("batch_queues", "vectors") or isinstance(default, int)
+        if isinstance(value, bool) or not isinstance(
+            value, int if whole else (int, float)
+        ):
+            kind = "an integer" if whole else "a number"
+            raise OptionError(f"{name}={value!r}: {kind} is needed")
+        low, high = limits
+        if not low <= value <= high:
+            raise OptionError(f"{name}={value!r} is outside {low:g} .. {high:g}")
+
+
+def open_options(
+    given: OpenKeywords, environ: Mapping[str, str] = os.environ
+) -> OpenOptions:
+    """Merge arguments, environment and defaults, and check every value."""
+    known = {f.name: f for f in fields(OpenOptions)}
+    for name in given:
+        if name not in known:
+            raise OptionError(f"open() has no option {name!r}; {suggest(name, known)}")
+    values: dict[str, object] = {}
+    for name, spec in known.items():
+        value = given.get(name, spec.default)
+        raw = environ.get(ENVIRONMENT + name.upper())
+        if name not in given and raw is not None:
+            value = _parse(name, raw, spec.default)
+        _check(name, value, spec.default, spec.metadata.get("limits"))
+        values[name] = value
+    one_of("mode", values["mode"], MODES)
+    if values["completion"] is not None:
+        one_of("completion", values["completion"], MODES)
+        if "mode" in given and given["mode"] != values["completion"]:
+            raise OptionError(
+                f"mode={values['mode']!r} and completion={values['completion']!r} "
+                "contradict each other; give one of them"
+            )
+        values["mode"] = values["completion"]
+    one_of("arbitration", values["arbitration"], get_args(Arbitration))
+    one_of("queue_priority", values["queue_priority"], PRIORITIES)
+    options = OpenOptions(**values)  # type: ignore[arg-type]
+    if options.batch_queues is not None and options.batch_queues >= options.queues:
+        raise OptionError(
+            f"batch_queues={options.batch_queues} leaves no general queue pair of "
+            f"queues={options.queues}; ask for more queues or fewer batch queues"
+        )
+    return options

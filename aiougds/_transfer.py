@@ -1,0 +1,344 @@
+"""Reads and writes that need more than one call of C.
+
+The fast paths of :class:`Namespace` come here with whatever is not a registered
+range, or was refused: foreign memory is looked up or pinned just in time, memory that
+is not aligned to 4 bytes is bounced, byte ranges are bounced at their edges, and what
+is wrong is put in words.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
+
+from aiougds._buffer import Memory, describe
+from aiougds._completion import current_home
+from aiougds._device import Mapping
+from aiougds._errors import (
+    AlignmentError,
+    ArgumentTypeError,
+    MemoryLayoutError,
+    OptionError,
+    RangeError,
+    ReadOnlyError,
+)
+from aiougds._failure import (
+    NAMES,
+    Request,
+    ended,
+    last_failure,
+    past_end,
+    unaligned,
+)
+from aiougds._ffi import PENDING, ffi, lib, seconds_to_ns
+from aiougds._index import registered
+from aiougds._options import MODES, one_of
+from aiougds._registration import Registration, RegistrationSlice, fresh_memory
+
+if TYPE_CHECKING:
+    from aiougds._device import Device, Keeps
+    from aiougds._ffi import CData
+    from aiougds._options import Mode
+
+BOUNCE_BYTES: Final = 256 << 10
+READ: Final = lib.UGDS_OP_READ
+MODE_FLAGS: Final[dict[Mode, int]] = {
+    "adaptive": lib.UGDS_F_SPIN,
+    "inline": lib.UGDS_F_SPIN,
+    "interrupt": lib.UGDS_F_NOSPIN,
+    "poll": lib.UGDS_F_POLL,
+}
+
+
+class Window(NamedTuple):
+    """A namespace or region as a transfer sees it."""
+
+    device: Device
+    ptr: CData
+    lba_bytes: int
+    size: int
+
+    def check_range(self, name: str, offset: int, nbytes: int) -> None:
+        """Raise unless the range is whole blocks inside the window."""
+        if (offset | nbytes) % self.lba_bytes:
+            raise unaligned(name, offset, nbytes, self.lba_bytes)
+        if offset + nbytes > self.size:
+            raise past_end(name, offset, nbytes, self.size)
+
+
+class Place(NamedTuple):
+    """Memory of a request, as far as it is known."""
+
+    handle: int  # 0: not mapped yet
+    buf_off: int
+    nbytes: int
+    ptr: int
+    keep: Keeps | None
+    memory: Memory
+
+
+NOWHERE: Final = Place(0, 0, 0, 0, None, Memory(0, 0, None))
+
+
+def whole(value: SupportsIndex, name: str) -> int:
+    """Return a non-negative integer, or raise what says which is needed."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name}={value!r}: an integer is needed") from None
+    if number < 0:
+        raise RangeError(f"{name}={number}: it cannot be negative")
+    return number
+
+
+def mode_flags(device: Device, mode: Mode | None) -> int:
+    """Return the flags that make one operation wait in that manner."""
+    if mode is None or mode == device.options.mode:
+        return 0
+    one_of("mode", mode, MODES)
+    return MODE_FLAGS[mode]
+
+
+def locate(device: Device, buf: object, op: int) -> Place:
+    """Return where a request's memory is, without pinning anything."""
+    if isinstance(buf, (Registration, RegistrationSlice)):
+        reg = buf._reg
+        memory = reg.memory
+        place = Place(
+            reg.handle_on(device),
+            buf._start,
+            buf.nbytes,
+            memory.ptr + buf._start,
+            reg,
+            memory,
+        )
+    else:
+        memory = describe(buf)
+        place = Place(0, 0, memory.nbytes, memory.ptr, None, memory)
+        holders = registered.holders(memory.ptr, memory.nbytes) if memory.nbytes else []
+        for reg in holders:
+            if reg.mappings_on(device):
+                start = memory.ptr - reg.memory.ptr
+                place = place._replace(
+                    handle=reg.handle_on(device), buf_off=start, keep=reg
+                )
+                break
+        else:
+            for reg in holders:  # registered, but not here: never a hidden pin
+                reg.handle_on(device)
+    if op == READ:
+        refuse_as_target(memory)
+    return place
+
+
+def refuse_as_target(memory: Memory) -> None:
+    """Raise when nothing may be read into the memory."""
+    if memory.target_refusal:
+        raise ReadOnlyError(f"read: {memory.target_refusal}")
+    if memory.readonly:
+        raise ReadOnlyError(
+            "read: the memory is read-only; read into writable memory, for example a "
+            "bytearray instead of bytes"
+        )
+
+
+async def issue(
+    window: Window,
+    place: Place,
+    nbytes: int,
+    offset: int,
+    op: int,
+    timeout_s: float | None,
+) -> int:
+    """Run one operation of C on mapped memory (or none) and return the bytes moved."""
+    channel = window.device.channel()
+    args = (place.handle, place.buf_off, nbytes, offset, op)
+    result = lib.ugds_rw(channel.ptr, window.ptr, *args)
+    request = Request(
+        op, offset, nbytes, place.memory.nbytes, place.buf_off, *window[2:]
+    )
+    if result < 0:
+        raise last_failure(channel, result, request, timeout_s)
+    if result < PENDING:
+        channel.budget -= 1
+        if channel.budget <= 0:
+            await channel.breathe()
+        return result
+    token = result - PENDING
+    if timeout_s is not None:
+        lib.ugds_op_deadline(channel.ptr, token, seconds_to_ns(timeout_s))
+    record = await channel.wait(token, place.keep)
+    if record.result < 0:
+        raise ended(window.device, record, request, timeout_s)
+    return record.result
+
+
+async def plain(
+    window: Window, op: int, offset: int, nbytes: int, timeout_s: float | None
+) -> int:
+    """Run one command that moves no data, and return the bytes it was about."""
+    check_timeout(timeout_s)
+    await current_home().take_cancel()
+    return await issue(window, NOWHERE, nbytes, offset, op, timeout_s)
+
+
+def check_timeout(timeout_s: float | None) -> None:
+    """Raise unless it is None or positive."""
+    if timeout_s is not None and not timeout_s > 0:
+        raise OptionError(f"timeout_s={timeout_s}: a positive number is needed")
+
+
+async def transfer(
+    window: Window,
+    buf: object,
+    op: int,
+    offset: SupportsIndex,
+    nbytes: SupportsIndex | None,
+    timeout_s: float | None,
+    *,
+    bounce_edges: bool = False,
+    jit: bool = True,
+) -> int:
+    """Do whatever it takes for one read, write or compare; return the bytes moved."""
+    device, lba, size = window.device, window.lba_bytes, window.size
+    name = NAMES[op & 0xFF]
+    at = whole(offset, "offset")
+    place = locate(device, buf, op & 0xFF)
+    length = place.nbytes if nbytes is None else whole(nbytes, "nbytes")
+    if length > place.nbytes:
+        raise RangeError(
+            f"{name}: nbytes={length} is more than the {place.nbytes} bytes of memory"
+        )
+    aligned = not (at | length) % lba
+    if not aligned and not (bounce_edges and op & 0xFF == READ):
+        raise unaligned(name, at, length, lba)
+    if at + length > size:
+        raise past_end(name, at, length, size)
+    check_timeout(timeout_s)
+    if not length:
+        return 0
+    await current_home().take_cancel()
+    if place.ptr & 3 or not aligned:
+        return await _bounced(window, place, op, at, length, timeout_s, jit=jit)
+    return await _direct(window, place, op, at, length, timeout_s, jit=jit)
+
+
+async def _direct(
+    window: Window,
+    place: Place,
+    op: int,
+    at: int,
+    length: int,
+    timeout_s: float | None,
+    *,
+    jit: bool,
+) -> int:
+    if place.handle:
+        return await issue(window, place, length, at, op, timeout_s)
+    if not jit:
+        raise MemoryLayoutError(
+            f"{NAMES[op & 0xFF]}: the memory is not registered and jit=False forbids "
+            "to pin it just in time; use ns.register()"
+        )
+    device = window.device
+    memory = place.memory
+    if place.nbytes != length:
+        memory = Memory(memory.ptr, length, memory.owner, readonly=memory.readonly)
+    if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+        mapping = Mapping(device, memory)
+    else:
+        mapping = await current_home().off_loop(
+            lambda: Mapping(device, memory), Mapping.release
+        )
+    device.jit_pins += 1
+    try:
+        pinned = place._replace(handle=mapping.handle, keep=mapping)
+        return await issue(window, pinned, length, at, op, timeout_s)
+    finally:
+        mapping.release()
+
+
+def _take_bounce(device: Device) -> Mapping:
+    try:
+        return device.pool.pop()
+    except IndexError:
+        return Mapping(device, fresh_memory(BOUNCE_BYTES))
+
+
+def _give_bounce(device: Device, mapping: Mapping) -> None:
+    if mapping.inflight() or len(device.pool) >= 64:  # given up: the device has it
+        mapping.release()
+    else:
+        device.pool.append(mapping)
+
+
+async def _bounced(
+    window: Window,
+    place: Place,
+    op: int,
+    at: int,
+    length: int,
+    timeout_s: float | None,
+    *,
+    jit: bool,
+) -> int:
+    """Go through bounce memory for the edges of a byte range, or for all of it."""
+    lba = window.lba_bytes
+    first = -(-at // lba) * lba  # start of the whole blocks in between
+    last = (at + length) // lba * lba
+    middle = last - first
+    direct = middle >= BOUNCE_BYTES // 4 and not (place.ptr + first - at) & 3
+    if not direct:
+        return await _copied(window, place, op, at, 0, length, timeout_s)
+    if first > at:
+        await _copied(window, place, op, at, 0, first - at, timeout_s)
+    inner = place._replace(
+        buf_off=place.buf_off + first - at, ptr=place.ptr + first - at, nbytes=middle
+    )
+    if not place.handle:
+        memory = place.memory
+        inner = inner._replace(
+            buf_off=0, memory=Memory(inner.ptr, middle, memory.owner)
+        )
+    await _direct(window, inner, op, first, middle, timeout_s, jit=jit)
+    rest = at + length - last
+    if rest:
+        await _copied(window, place, op, last, last - at, rest, timeout_s)
+    return length
+
+
+async def _copied(
+    window: Window,
+    place: Place,
+    op: int,
+    at: int,
+    start: int,
+    length: int,
+    timeout_s: float | None,
+) -> int:
+    """Move [at, at + length) through bounce memory, a piece at a time."""
+    device, lba = window.device, window.lba_bytes
+    if lba > BOUNCE_BYTES:
+        raise AlignmentError(f"blocks of {lba} bytes are too large to be bounced")
+    mapping = _take_bounce(device)
+    bounce = Place(mapping.handle, 0, BOUNCE_BYTES, 0, mapping, mapping.memory)
+    base = ffi.cast("char *", mapping.memory.ptr)
+    user = ffi.cast("char *", place.ptr + start)
+    done = 0
+    try:
+        while done < length:
+            pos = at + done
+            head = pos % lba
+            take = min(length - done, BOUNCE_BYTES - head)
+            blocks = -(-(head + take) // lba) * lba
+            if op & 0xFF != READ:
+                ffi.memmove(base, user + done, take)
+            await issue(window, bounce, blocks, pos - head, op, timeout_s)
+            if op & 0xFF == READ:
+                ffi.memmove(user + done, base + head, take)
+            done += take
+    finally:
+        _give_bounce(device, mapping)
+    device.bounces += 1
+    device.bounced_bytes += length
+    return length

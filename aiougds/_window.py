@@ -1,0 +1,180 @@
+"""A window of a namespace: its C object, its state and its end."""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop
+from typing import TYPE_CHECKING
+
+from aiougds._channel import NO_CHANNEL
+from aiougds._errors import ClosedError, ControllerBusyError, open_error
+from aiougds._ffi import ffi, lib, text
+from aiougds._transfer import Window
+
+if TYPE_CHECKING:
+    from aiougds._controller import Controller
+    from aiougds._device import Device
+    from aiougds._ffi import CData
+
+
+class NamespaceWindow:
+    """Bytes ``[base, base + nbytes)`` of a namespace, held open in C."""
+
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_channel",
+        "_closed",
+        "_controller",
+        "_device",
+        "_owner",
+        "_ptr",
+        "_window",
+        "lba_bytes",
+        "nsid",
+        "readonly",
+        "size",
+    )
+
+    nsid: int
+    """Namespace identifier."""
+    size: int
+    """Bytes."""
+    lba_bytes: int
+    """Bytes of a block: offsets and lengths are multiples of it."""
+    readonly: bool
+    """Whether writing is refused."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        nsid: int,
+        *,
+        base: int = 0,
+        nbytes: int = 0,
+        readonly: bool = False,
+        owner: bool = False,
+    ) -> None:
+        self._closed = True
+        device: Device = controller._device
+        device.check_open()
+        self._controller = controller
+        self._device = device
+        self._channel = NO_CHANNEL
+        self._owner = owner
+        self._base = base
+        self.nsid = nsid
+        self.size = nbytes
+        self.readonly = readonly
+        self._ptr: CData = ffi.NULL
+        self.reopen_window()
+        info = ffi.new("struct ugds_ns_info *")
+        lib.ugds_ns_info(device.ptr, nsid, info)
+        self.lba_bytes = info.lba_bytes
+        self.size = nbytes or int(info.nbytes) - base
+        self.readonly = readonly or bool(info.readonly) or device.options.readonly
+        self._window = Window(device, self._ptr, self.lba_bytes, self.size)
+        device.windows.add(self)
+
+    # ---- state ----
+
+    @property
+    def controller(self) -> Controller:
+        """The controller it belongs to."""
+        return self._controller
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can be used no more."""
+        return self._closed or self._device.ended
+
+    def _checked(self) -> Window:
+        self._ready()
+        return self._window
+
+    def _ready(self) -> Device:
+        """Return the device, with the fast path set up for this loop."""
+        device = self._device
+        device.check_open()
+        if self._closed:
+            raise ClosedError(
+                f"namespace {self.nsid} of {device.address} is closed; open it again"
+            )
+        if _get_running_loop() is not None:
+            self._channel = device.channel()
+        return device
+
+    def detach(self) -> None:
+        """Leave the fast path: the next operation looks again."""
+        self._channel = NO_CHANNEL
+
+    def close_window(self) -> int:
+        """Close the C window; -EBUSY while operations use it."""
+        if not self._ptr:
+            return 0
+        code = lib.ugds_ns_close(self._ptr)
+        if not code:
+            self._ptr = ffi.NULL
+            self.detach()
+        return code
+
+    def reopen_window(self) -> None:
+        """Open the C window (again, after a close that failed later on)."""
+        if self._ptr:
+            return
+        ret, err = ffi.new("struct ugds_ns **"), ffi.new("struct ugds_error *")
+        code = lib.ugds_ns_open(
+            self._device.ptr,
+            self.nsid,
+            self._base,
+            self.size,
+            int(self.readonly),
+            ret,
+            err,
+        )
+        if code < 0:
+            raise open_error(code, text(err.text), err.status)
+        self._ptr = ret[0]
+        self._closed = False
+        if hasattr(self, "_window"):
+            self._window = self._window._replace(ptr=self._ptr)
+
+    async def aclose(self, timeout_s: float | None = None) -> None:
+        """Close it, and its controller when ``aiougds.open`` made both.
+
+        Waits for operations in flight, at most ``timeout_s`` (0: not at all), but
+        never for quarantined memory: then, and on the deadline, ControllerBusyError
+        is raised and everything stays usable.
+        """
+        if self._owner:
+            await self._controller.aclose(timeout_s)
+            self._closed = True
+            return
+        device = self._device
+        if self.closed:
+            self._closed = True
+            return
+        self._closed = True
+        self.detach()
+
+        def done() -> bool:
+            return device.ended or not self.close_window()
+
+        if done() or (timeout_s != 0 and await device.until(done, bool, timeout_s)):
+            device.windows.discard(self)
+            return
+        self._closed = False
+        raise ControllerBusyError(
+            f"operations are in flight on namespace {self.nsid} of {device.address}; "
+            "await them, or give aclose() more time"
+        )
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "read-only" if self.readonly else "open"
+        return (
+            f"<Namespace {self.nsid} of {self._device.address}: {self.size} bytes in "
+            f"blocks of {self.lba_bytes}, {state}>"
+        )
+
+    def __del__(self) -> None:
+        if not self._closed and not self._device.ended:
+            self.close_window()

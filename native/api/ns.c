@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* ugds.h: namespaces and windows of them. */
+#include <stdlib.h>
+
+#include "api/api.h"
+
+int ugds_ctrl_nsids(struct ugds_ctrl *c, uint32_t *ret_ids, uint32_t max)
+{
+	for (uint32_t i = 0; i < c->c->nr_ns && i < max; i++)
+		ret_ids[i] = c->c->ns[i].nsid;
+	return (int)c->c->nr_ns;
+}
+
+int ugds_ns_info(struct ugds_ctrl *c, uint32_t nsid, struct ugds_ns_info *ret)
+{
+	const struct nvme_nsdata *d = nvme_ctrl_ns(c->c, nsid);
+
+	if (!d)
+		return -ENOENT;
+	*ret = (struct ugds_ns_info){
+		.nsid = nsid,
+		.lba_bytes = 1u << d->lba_shift,
+		.metadata_bytes = d->metadata,
+		.readonly = d->readonly || c->c->p.readonly,
+		.nblocks = d->nblocks,
+		.nbytes = d->nblocks << d->lba_shift,
+		.usable = d->usable,
+		.nawupf_blocks = d->nawupf,
+	};
+	return 0;
+}
+
+int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nbytes, int readonly,
+		 struct ugds_ns **ret, struct ugds_error *err)
+{
+	struct nvme_ctrl *c = uc->c;
+	const struct nvme_nsdata *d = nvme_ctrl_ns(c, nsid);
+	struct nvme_err ne;
+	struct nvme_ns *ns;
+	uint64_t size, lba;
+	uint32_t most;
+	int rc;
+
+	if (!d) {
+		rc = nvme_err_set(&ne, -ENOENT, 0, "namespace %u is not active on this controller", nsid);
+		goto fail;
+	}
+	if (!d->usable) {
+		rc = nvme_err_set(&ne, -ENOTSUP, 0,
+				  "namespace %u has a format of %u-byte blocks with %u bytes of metadata, which is not "
+				  "supported: format it without metadata, with blocks of 512 to 65536 bytes",
+				  nsid, 1u << d->lba_shift, d->metadata);
+		goto fail;
+	}
+	lba = 1ull << d->lba_shift;
+	size = d->nblocks << d->lba_shift;
+	if ((base | nbytes) & (lba - 1)) {
+		rc = nvme_err_set(&ne, -EINVAL, 0,
+				  "a region of %llu bytes at %llu is not made of whole blocks: both must be multiples of %llu",
+				  (unsigned long long)nbytes, (unsigned long long)base, (unsigned long long)lba);
+		goto fail;
+	}
+	if (base > size || nbytes > size - base) {
+		rc = nvme_err_set(&ne, -ERANGE, 0, "a region of %llu bytes at %llu reaches past the end of namespace %u, %llu",
+				  (unsigned long long)nbytes, (unsigned long long)base, nsid, (unsigned long long)size);
+		goto fail;
+	}
+	ns = calloc(1, sizeof(*ns));
+	if (!ns) {
+		rc = nvme_err_set(&ne, -ENOMEM, 0, "no memory for the namespace object");
+		goto fail;
+	}
+	most = (uint32_t)min_u64(c->max_transfer, 65536 * lba);
+	ns->ctrl = c;
+	ns->nsid = nsid;
+	ns->lba_shift = d->lba_shift;
+	ns->max_bytes = (uint32_t)max_u64(align_down(most, lba), lba);
+	ns->readonly = readonly || d->readonly || c->p.readonly;
+	ns->base = base;
+	ns->nbytes = nbytes ? nbytes : size - base;
+	atomic_fetch_add_explicit(&c->nr_ns_open, 1, memory_order_relaxed);
+	*ret = (struct ugds_ns *)ns;
+	return 0;
+fail:
+	api_error(err, rc, 0, ne.text);
+	return rc;
+}
+
+int ugds_ns_close(struct ugds_ns *uns)
+{
+	struct nvme_ns *ns = ns_of(uns);
+
+	/* acquire: pairs with the release of the last operation's reference */
+	if (atomic_load_explicit(&ns->ref, memory_order_acquire))
+		return -EBUSY;
+	atomic_fetch_sub_explicit(&ns->ctrl->nr_ns_open, 1, memory_order_relaxed);
+	free(ns);
+	return 0;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* What a namespace's blocks are kept in: a file, or memory that is taken as it is written. */
+#ifndef EMU_BACKING_H
+#define EMU_BACKING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define EMU_MEMORY_CHUNK (2ull << 20)
+
+struct emu_params;
+
+struct emu_ns {
+	uint32_t nsid;
+	uint8_t shift; /* log2 of a block */
+	bool readonly;
+	bool nowait; /* RWF_NOWAIT works */
+	bool memory_like; /* tmpfs: never waits for a device */
+	int fd; /* -1: memory */
+	uint32_t metadata_bytes;
+	uint32_t tail_bytes; /* of a last, partial block: reads as zeros beyond, is not written */
+	uint64_t nr_blocks;
+	uint64_t nbytes; /* of the file or memory */
+	_Atomic uint64_t nr_used; /* memory chunks taken */
+	void *_Atomic *chunks;
+};
+
+/* 0, or -errno with a sentence in @err. */
+int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *ns, char *err, size_t err_len);
+void emu_backing_close(struct emu_ns *ns);
+/* Move @nbytes; the vector is used up. -EAGAIN only with @nowait. */
+int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes, bool nowait);
+int emu_backing_write(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes, bool dsync);
+int emu_backing_zero(struct emu_ns *ns, uint64_t off, uint64_t nbytes, bool punch);
+int emu_backing_sync(struct emu_ns *ns);
+uint64_t emu_backing_used(struct emu_ns *ns);
+/* Who holds a lock on the file behind @fd, in words. */
+void emu_lock_holder(int fd, char *buf, size_t len);
+/* Open and lock; the name that errors use is @path. */
+int emu_file_open(const struct emu_params *p, const char *path, uint64_t want_bytes, uint32_t lba_bytes,
+		  struct emu_ns *ns, char *err, size_t err_len);
+
+int emu_memory_new(struct emu_ns *ns);
+void emu_memory_free(struct emu_ns *ns);
+void emu_memory_read(struct emu_ns *ns, uint64_t off, void *dst, uint64_t nbytes);
+int emu_memory_write(struct emu_ns *ns, uint64_t off, const void *src, uint64_t nbytes);
+void emu_memory_zero(struct emu_ns *ns, uint64_t off, uint64_t nbytes);
+
+#endif

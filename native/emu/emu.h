@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The embedded controller: an NVMe controller in software, over a file or memory. It sees what a device sees:
+ * registers, doorbells, and bus addresses that its own IOMMU resolves. It shares no code with the host side.
+ */
+#ifndef EMU_EMU_H
+#define EMU_EMU_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EMU_MAX_NS 32
+#define EMU_MAX_QID 128
+#define EMU_PATH_MAX 1024
+
+struct emu_ns_params {
+	uint32_t nsid;
+	uint32_t lba_bytes; /* 512 .. 65536, a power of two */
+	uint32_t metadata_bytes; /* > 0: a format that the host has to refuse */
+	uint64_t nbytes; /* 0: the file's own length, whatever it is */
+};
+
+struct emu_params {
+	const char *path; /* NULL: memory. Namespace 2 and on: PATH.ns<ID> */
+	bool readonly;
+	bool create; /* make a file that is missing (nbytes long, sparse) */
+	bool nodata; /* data=none: PRPs are walked, no bytes move */
+	bool vwc; /* volatile write cache present */
+	bool wrr; /* CAP.AMS offers weighted round robin */
+	bool dbbuf; /* Doorbell Buffer Config advertised */
+	bool step; /* host threads may step */
+	uint8_t mdts;
+	uint8_t dstrd;
+	uint8_t mpsmin;
+	uint8_t mpsmax;
+	uint8_t to; /* CAP.TO, units of 500 ms */
+	uint8_t aerl;
+	uint8_t acl;
+	uint16_t mqes; /* CAP.MQES: zero based */
+	uint16_t awupf; /* zero based, blocks */
+	uint16_t queues; /* I/O queue pairs granted at most */
+	uint16_t vectors;
+	uint16_t threads;
+	uint32_t nr_ns;
+	struct emu_ns_params ns[EMU_MAX_NS];
+	/* Latency model: fixed + per KiB (+ uniform jitter), on that many channels (0: unlimited). */
+	uint64_t latency_ns;
+	uint64_t latency_per_kib_ns;
+	uint64_t jitter_ns;
+	uint32_t channels;
+	uint64_t seed;
+	char serial[21];
+	char model[41];
+};
+
+struct emu_extent {
+	uint64_t iova;
+	uint64_t nbytes;
+};
+
+struct emu_ctrl;
+
+/* 0, or -errno with a sentence in @err (what, which value, the remedy; a lock names its holder). */
+int emu_new(const struct emu_params *p, struct emu_ctrl **ret, char *err, size_t err_len);
+void emu_free(struct emu_ctrl *e);
+
+uint32_t emu_reg_read32(struct emu_ctrl *e, uint32_t off);
+uint64_t emu_reg_read64(struct emu_ctrl *e, uint32_t off);
+void emu_reg_write32(struct emu_ctrl *e, uint32_t off, uint32_t val);
+void emu_reg_write64(struct emu_ctrl *e, uint32_t off, uint64_t val);
+/* The doorbell page(s): plain memory. The host stores with release order, then kicks. */
+volatile void *emu_doorbells(struct emu_ctrl *e, size_t *ret_nbytes);
+
+#define EMU_DMA_READ 0x1u
+#define EMU_DMA_WRITE 0x2u
+#define EMU_DMA_CONTIG 0x4u
+/* Map the whole 4 KiB pages around [vaddr, vaddr + nbytes). *ret_ext is malloc()ed. */
+int emu_dma_map(struct emu_ctrl *e, void *vaddr, size_t nbytes, uint32_t flags, struct emu_extent **ret_ext,
+		size_t *ret_nr, uint64_t *ret_handle);
+/* Returns when no device thread and no stepper touches the range any more. */
+int emu_dma_unmap(struct emu_ctrl *e, uint64_t handle);
+
+int emu_irq_bind(struct emu_ctrl *e, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding);
+int emu_irq_unbind(struct emu_ctrl *e, uint64_t binding);
+
+/* A doorbell of queue @qid was written: wake device threads if they sleep. */
+void emu_kick(struct emu_ctrl *e, uint32_t qid);
+/* Serve at most @max commands of submission queue @qid on the calling thread; how many were completed. */
+uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max);
+/* As clearing bus mastering: no access to host memory begins after this returns. */
+void emu_stop_dma(struct emu_ctrl *e);
+
+/* What is so at run time. */
+struct emu_state {
+	bool inline_reads; /* stepping can serve small reads at once (RWF_NOWAIT works, or memory) */
+	bool step;
+	uint32_t threads;
+	uint64_t backing_bytes; /* of the first namespace */
+	uint32_t backing_tail; /* bytes of its last, partial block */
+};
+void emu_get_state(struct emu_ctrl *e, struct emu_state *ret);
+
+/* ---- the scripted fault interface ---- */
+
+enum emu_fault_action {
+	EMU_FAULT_STATUS = 1, /* complete with .status, no data moved */
+	EMU_FAULT_DELAY, /* hold the command back by .delay_ns, then serve it */
+	EMU_FAULT_HOLD, /* never complete until the fault is cleared (then it is served) */
+	EMU_FAULT_LOSE_INTERRUPT, /* complete, but signal nobody */
+	EMU_FAULT_SPURIOUS_INTERRUPT, /* signal although nothing completed, then serve */
+	EMU_FAULT_EARLY_INTERRUPT, /* signal .delay_ns before the CQE is visible */
+	EMU_FAULT_DUP_CQE, /* post the completion twice */
+	EMU_FAULT_BAD_CID, /* an extra completion first, for a command identifier nobody sent */
+	EMU_FAULT_BAD_SQID, /* an extra completion first, with a wrong SQ identifier */
+	EMU_FAULT_DROP, /* the command is forgotten: no completion, not even on Abort */
+	EMU_FAULT_CFS, /* CSTS.CFS is set and nothing completes any more */
+	EMU_FAULT_REMOVED, /* registers read all ones, nothing completes, no DMA */
+	EMU_FAULT_ABORT_REFUSED, /* Abort answers "not aborted" */
+	EMU_FAULT_ENABLE_STUCK, /* CSTS.RDY never follows CC.EN */
+};
+
+#define EMU_ANY 0xffffffffu
+
+struct emu_fault {
+	uint32_t action;
+	uint32_t qid; /* EMU_ANY; 0 is the admin queue */
+	uint32_t opcode; /* EMU_ANY */
+	uint32_t nsid; /* EMU_ANY */
+	uint64_t slba; /* with nlb > 0: commands that touch [slba, slba + nlb) */
+	uint64_t nlb;
+	uint32_t skip; /* let so many matches pass first */
+	uint32_t count; /* then act on so many; 0: all */
+	uint16_t status; /* SCT 10:8, SC 7:0, CRD 12:11, DNR 14 */
+	uint64_t delay_ns;
+};
+
+/* A positive id, or -errno. */
+int emu_fault_add(struct emu_ctrl *e, const struct emu_fault *f);
+/* -ENOENT when unknown. Commands held by it are served. */
+int emu_fault_clear(struct emu_ctrl *e, int id);
+int64_t emu_fault_hits(struct emu_ctrl *e, int id);
+/* Complete an outstanding asynchronous event request (or queue the event) with this dw0. */
+int emu_event(struct emu_ctrl *e, uint32_t dw0);
+
+struct emu_counters {
+	uint64_t iommu_faults; /* accesses outside a live mapping: tests assert zero */
+	uint64_t protocol_errors; /* bad doorbell values, malformed queue creation and the like */
+	uint64_t commands; /* I/O commands completed */
+	uint64_t stepped; /* of these, on a host thread */
+	uint64_t admin_commands;
+	uint64_t interrupts; /* eventfds signalled */
+	uint64_t interrupts_masked; /* completions whose owners were awake */
+	uint64_t kicks; /* system calls made to wake device threads */
+	uint64_t aborts;
+	uint64_t doorbell_writes_seen; /* distinct MMIO doorbell values taken (shadow doorbells avoid them) */
+	uint64_t flushes; /* fdatasync calls */
+};
+void emu_get_counters(struct emu_ctrl *e, struct emu_counters *ret);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* Set and Get Features (Base 5.27). All of a feature is dword 11, kept as the host gave it. */
+#include <string.h>
+
+#include "emu/internal.h"
+
+#define INVALID_FIELD (NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INVALID_FIELD) | EMU_DNR)
+#define SEQUENCE_ERROR (NVME_STATUS(NVME_SCT_GENERIC, 0x0c) | EMU_DNR)
+#define NOT_SAVEABLE (NVME_STATUS(NVME_SCT_CMD, 0x0d) | EMU_DNR)
+#define SAVE (1u << 31)
+#define NR_FEATURES 12
+#define BURST_UNLIMITED 7u
+#define TEMP_THRESHOLD 0x0157 /* 70 degrees Celsius */
+
+static_assert(sizeof(((struct emu_ctrl *)0)->features) / sizeof(uint32_t) >= NR_FEATURES, "all features fit");
+
+void emu_features_reset(struct emu_ctrl *e)
+{
+	memset(e->features, 0, sizeof(e->features));
+	/* weights are zero based: 1 each */
+	e->features[NVME_FEAT_ARBITRATION] = BURST_UNLIMITED;
+	e->features[NVME_FEAT_TEMP] = TEMP_THRESHOLD;
+	e->features[NVME_FEAT_VWC] = e->p.vwc;
+	e->granted_sqs = e->p.queues;
+	e->granted_cqs = e->p.queues;
+}
+
+static bool have_io_queues(struct emu_ctrl *e)
+{
+	for (uint32_t i = 1; i <= EMU_MAX_QID; i++)
+		if (atomic_load_explicit(&e->cq[i].live, memory_order_relaxed))
+			return true;
+	return false;
+}
+
+static uint16_t set_num_queues(struct emu_ctrl *e, uint32_t asked, uint32_t *ret_dw0)
+{
+	uint32_t sqs = asked & 0xffff, cqs = asked >> 16;
+
+	if (sqs == 0xffff || cqs == 0xffff)
+		return INVALID_FIELD;
+	if (have_io_queues(e))
+		return SEQUENCE_ERROR;
+	e->granted_sqs = min_u32(sqs + 1, e->p.queues);
+	e->granted_cqs = min_u32(cqs + 1, e->p.queues);
+	*ret_dw0 = (e->granted_cqs - 1) << 16 | (e->granted_sqs - 1);
+	return 0;
+}
+
+uint16_t emu_set_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t *ret_dw0)
+{
+	uint32_t fid = le32_get(s->cdw10) & 0xff, cdw11 = le32_get(s->cdw11);
+
+	if (le32_get(s->cdw10) & SAVE)
+		return NOT_SAVEABLE;
+	switch (fid) {
+	case NVME_FEAT_NUM_QUEUES:
+		return set_num_queues(e, cdw11, ret_dw0);
+	case NVME_FEAT_VWC:
+		if (!e->p.vwc)
+			return INVALID_FIELD;
+		break;
+	case NVME_FEAT_POWER:
+		if (cdw11 & 0x1f) /* NPSS is 0: there is one power state */
+			return INVALID_FIELD;
+		break;
+	case NVME_FEAT_IRQ_CONFIG:
+		if ((cdw11 & 0xffff) >= e->irq.nr)
+			return INVALID_FIELD;
+		break;
+	case NVME_FEAT_ARBITRATION:
+	case NVME_FEAT_TEMP:
+	case NVME_FEAT_ERROR_RECOVERY:
+	case NVME_FEAT_IRQ_COALESCE:
+	case NVME_FEAT_WRITE_ATOMICITY:
+	case NVME_FEAT_ASYNC_EVENT:
+		break;
+	default:
+		return INVALID_FIELD;
+	}
+	if (fid == NVME_FEAT_ARBITRATION)
+		emu_lock(&e->arb_lock);
+	e->features[fid] = cdw11;
+	if (fid == NVME_FEAT_ARBITRATION)
+		emu_unlock(&e->arb_lock);
+	return 0;
+}
+
+/* Bits 10:8 select: current, default, saved (none is), supported capabilities. */
+uint16_t emu_get_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t *ret_dw0)
+{
+	uint32_t fid = le32_get(s->cdw10) & 0xff, select = le32_get(s->cdw10) >> 8 & 7;
+
+	if (fid < NVME_FEAT_ARBITRATION || fid == 0x03 || fid >= NR_FEATURES || select > 3)
+		return INVALID_FIELD;
+	if (fid == NVME_FEAT_VWC && !e->p.vwc)
+		return INVALID_FIELD;
+	if (select == 3)
+		*ret_dw0 = 1u << 2; /* changeable */
+	else if (fid == NVME_FEAT_NUM_QUEUES)
+		*ret_dw0 = (e->granted_cqs - 1) << 16 | (e->granted_sqs - 1);
+	else
+		*ret_dw0 = e->features[fid];
+	return 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening a namespace's file: what is refused, and in which words. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "emu/backing.h"
+#include "emu/emu.h"
+#include "support/util.h"
+
+#define SAY(...) snprintf(err, err_len, __VA_ARGS__)
+
+/* One line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 fe:01:131 0 EOF". */
+static bool line_holds(const char *line, const struct stat *st, int *ret_pid)
+{
+	unsigned int major_nr, minor_nr;
+	unsigned long long ino;
+	char mode[16];
+	int pid;
+
+	if (strstr(line, "->") || !strstr(line, "FLOCK"))
+		return false;
+	if (sscanf(line, "%*d: FLOCK %*s %15s %d %x:%x:%llu", mode, &pid, &major_nr, &minor_nr, &ino) != 5)
+		return false;
+	if (ino != st->st_ino || major_nr != major(st->st_dev) || minor_nr != minor(st->st_dev))
+		return false;
+	*ret_pid = pid;
+	return true;
+}
+
+static void name_of(int pid, char *buf, size_t len)
+{
+	char path[48], comm[64] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	f = fopen(path, "re");
+	if (f) {
+		if (fgets(comm, sizeof(comm), f))
+			comm[strcspn(comm, "\n")] = 0;
+		fclose(f);
+	}
+	if (comm[0])
+		snprintf(buf, len, "process %d (%s)", pid, comm);
+	else
+		snprintf(buf, len, "process %d", pid);
+}
+
+void emu_lock_holder(int fd, char *buf, size_t len)
+{
+	char line[256];
+	struct stat st;
+	FILE *f;
+	int pid;
+
+	snprintf(buf, len, "another process");
+	if (fstat(fd, &st))
+		return;
+	f = fopen("/proc/locks", "re");
+	if (!f)
+		return;
+	while (fgets(line, sizeof(line), f)) {
+		if (!line_holds(line, &st, &pid) || pid <= 0)
+			continue;
+		if (pid == getpid())
+			snprintf(buf, len, "this process (%d)", pid);
+		else
+			name_of(pid, buf, len);
+		break;
+	}
+	fclose(f);
+}
+
+static int open_error(const struct emu_params *p, const char *path, int error, char *err, size_t err_len)
+{
+	switch (error) {
+	case ENOENT:
+		SAY("%s does not exist%s", path,
+		    p->create ? ", nor does its directory; make the directory first" : "; give create=1 to make it");
+		break;
+	case EISDIR:
+		SAY("%s is a directory; name a file", path);
+		break;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		SAY("no permission to open %s for %s%s", path, p->readonly ? "reading" : "writing",
+		    p->readonly ? "" : "; readonly=1 needs read permission only");
+		break;
+	default:
+		SAY("cannot open %s: %s", path, strerror(error));
+	}
+	return -error;
+}
+
+static int check_length(const struct emu_params *p, const char *path, uint64_t want, uint32_t lba_bytes,
+			struct emu_ns *ns, char *err, size_t err_len)
+{
+	struct stat st;
+
+	if (fstat(ns->fd, &st)) {
+		int error = errno;
+
+		SAY("cannot stat %s: %s", path, strerror(error));
+		return -error;
+	}
+	if (S_ISDIR(st.st_mode))
+		return open_error(p, path, EISDIR, err, err_len);
+	if (!S_ISREG(st.st_mode)) {
+		SAY("%s is not a regular file; the embedded controller serves regular files only", path);
+		return -EINVAL;
+	}
+	ns->nbytes = want ? want : (uint64_t)st.st_size;
+	if (!st.st_size && want && p->create && !p->readonly) {
+		if (ftruncate(ns->fd, (off_t)want)) {
+			int error = errno;
+
+			SAY("cannot make %s %llu bytes long: %s", path, (unsigned long long)want, strerror(error));
+			return -error;
+		}
+		return 0;
+	}
+	if (!ns->nbytes) {
+		SAY("%s is empty; give a size (size=1GiB) and create=1", path);
+		return -EINVAL;
+	}
+	/* a block beyond the file would have nowhere to go, and the file is not ours to lengthen */
+	if (want > align_up((uint64_t)st.st_size, lba_bytes)) {
+		SAY("%s has %llu bytes, fewer than size=%llu; leave out size to use the file as it is", path,
+		    (unsigned long long)st.st_size, (unsigned long long)want);
+		return -EINVAL;
+	}
+	ns->nbytes = min_u64(ns->nbytes, (uint64_t)st.st_size);
+	return 0;
+}
+
+/* Whether a stepper may try this file: what holds is found by trying, file systems differ. */
+static void probe_nowait(struct emu_ns *ns)
+{
+	struct statfs fs;
+	char byte;
+	struct iovec iov = { &byte, 1 };
+
+	ns->memory_like = !fstatfs(ns->fd, &fs) && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+	ns->nowait = preadv2(ns->fd, &iov, 1, 0, RWF_NOWAIT) >= 0 || errno == EAGAIN;
+}
+
+int emu_file_open(const struct emu_params *p, const char *path, uint64_t want_bytes, uint32_t lba_bytes,
+		  struct emu_ns *ns, char *err, size_t err_len)
+{
+	int flags = (p->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
+	char holder[96];
+	int rc;
+
+	if (p->create && !p->readonly && want_bytes)
+		flags |= O_CREAT;
+	ns->fd = open(path, flags, 0644);
+	if (ns->fd < 0)
+		return open_error(p, path, errno, err, err_len);
+	if (flock(ns->fd, (p->readonly ? LOCK_SH : LOCK_EX) | LOCK_NB)) {
+		rc = -errno;
+		if (rc == -EWOULDBLOCK) {
+			rc = -EBUSY;
+			emu_lock_holder(ns->fd, holder, sizeof(holder));
+			SAY("%s is in use by %s; close it there first%s", path, holder,
+			    p->readonly ? "" : ", or open it with readonly=1 in both");
+		} else {
+			SAY("cannot lock %s: %s", path, strerror(-rc));
+		}
+	} else {
+		rc = check_length(p, path, want_bytes, lba_bytes, ns, err, err_len);
+	}
+	if (rc) {
+		close(ns->fd);
+		ns->fd = -1;
+		return rc;
+	}
+	probe_nowait(ns);
+	return 0;
+}

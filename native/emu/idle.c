@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Device threads with nothing to do. One spins for a while, the others sleep at once. A sleeper announces itself,
+ * looks once more, then sleeps; a kick looks for announced sleepers after the doorbell was written. So a kick
+ * costs no system call unless a thread sleeps, and no doorbell is missed.
+ */
+#include "emu/internal.h"
+#include "support/barrier.h"
+
+#define SPIN_NS (20 * NSEC_PER_USEC)
+#define SOON_NS (60 * NSEC_PER_USEC) /* a time-out that near is spun for: sleeping would overshoot */
+#define LOOKS_PER_CLOCK 32
+#define FULL_CQ_POLL_NS NSEC_PER_MSEC /* a host need not tell when it reads entries of a full queue */
+
+void emu_wake_one(struct emu_ctrl *e)
+{
+	uint32_t n = atomic_load_explicit(&e->sleepers, memory_order_seq_cst);
+
+	while (n) {
+		if (!atomic_compare_exchange_weak_explicit(&e->sleepers, &n, n - 1, memory_order_seq_cst,
+							   memory_order_seq_cst))
+			continue;
+		atomic_fetch_add_explicit(&e->permits, 1, memory_order_seq_cst);
+		emu_stat_add(&e->kicks, 1);
+		emu_futex_wake(&e->permits, 1);
+		return;
+	}
+}
+
+void emu_kick(struct emu_ctrl *e, uint32_t qid)
+{
+	(void)qid;
+	/* the doorbell before the look at the sleepers; pairs with emu_idle() */
+	emu_full_fence();
+	/* a thread that spins looks at every doorbell at least once more before it sleeps */
+	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
+	    !atomic_load_explicit(&e->spinner, memory_order_relaxed))
+		emu_wake_one(e);
+}
+
+static bool take_permit(struct emu_ctrl *e)
+{
+	uint32_t n = atomic_load_explicit(&e->permits, memory_order_seq_cst);
+
+	while (n)
+		if (atomic_compare_exchange_weak_explicit(&e->permits, &n, n - 1, memory_order_seq_cst,
+							  memory_order_seq_cst))
+			return true;
+	return false;
+}
+
+/* Not asleep any more, or somebody has just woken us: then the permit is ours to take. */
+static void withdraw(struct emu_ctrl *e)
+{
+	uint32_t n = atomic_load_explicit(&e->sleepers, memory_order_seq_cst);
+
+	for (;;) {
+		if (take_permit(e))
+			return;
+		if (n && atomic_compare_exchange_weak_explicit(&e->sleepers, &n, n - 1, memory_order_seq_cst,
+							       memory_order_seq_cst))
+			return;
+		n = atomic_load_explicit(&e->sleepers, memory_order_seq_cst);
+	}
+}
+
+static bool spin(struct emu_actor *a)
+{
+	struct emu_ctrl *e = a->e;
+	int64_t now = now_ns(), end = now + SPIN_NS, due;
+	bool found = false;
+
+	while (!found && now < end && !atomic_load_explicit(&e->quit, memory_order_relaxed)) {
+		for (uint32_t i = 0; i < LOOKS_PER_CLOCK && !found; i++) {
+			found = emu_work_pending(a);
+			if (!found)
+				cpu_relax();
+		}
+		emu_actor_release(a);
+		now = now_ns();
+		due = atomic_load_explicit(&e->next_due, memory_order_relaxed);
+		if (due - now < SOON_NS && due > end)
+			end = due;
+		/* completions that wait for room are polled in emu_pass() */
+		if (atomic_load_explicit(&e->nr_done, memory_order_relaxed))
+			break;
+	}
+	return found;
+}
+
+static void announce_shadows(struct emu_actor *a)
+{
+	struct emu_ctrl *e = a->e;
+
+	for (uint32_t qid = 1; qid <= EMU_MAX_QID; qid++) {
+		struct emu_cq *cq = &e->cq[qid];
+
+		if (atomic_load_explicit(&e->sq[qid].live, memory_order_acquire))
+			emu_sq_announce(a, &e->sq[qid]);
+		if (atomic_load_explicit(&cq->nr_done, memory_order_relaxed)) {
+			emu_lock(&cq->lock);
+			emu_cq_announce(a, cq);
+			emu_unlock(&cq->lock);
+		}
+		if (a->nr_hold > 8)
+			emu_actor_release(a);
+	}
+}
+
+static void sleep_until_woken(struct emu_actor *a)
+{
+	struct emu_ctrl *e = a->e;
+	int64_t due = atomic_load_explicit(&e->next_due, memory_order_seq_cst), timeout = -1;
+	int64_t keeper = atomic_load_explicit(&e->keeper_due, memory_order_seq_cst);
+
+	/* one sleeper keeps the time, unless a later one has an earlier time to keep */
+	if (due < keeper && !atomic_compare_exchange_strong_explicit(&e->keeper_due, &keeper, due,
+								      memory_order_seq_cst, memory_order_seq_cst))
+		due = keeper <= due ? INT64_MAX : due;
+	else if (due >= keeper)
+		due = INT64_MAX;
+	if (due != INT64_MAX) {
+		timeout = due - now_ns();
+		timeout = timeout < 0 ? 0 : timeout;
+	}
+	if (atomic_load_explicit(&e->nr_done, memory_order_acquire) &&
+	    (timeout < 0 || timeout > FULL_CQ_POLL_NS))
+		timeout = FULL_CQ_POLL_NS;
+	if (!atomic_load_explicit(&e->permits, memory_order_seq_cst))
+		emu_futex_wait(&e->permits, 0, timeout);
+	withdraw(e);
+	if (due != INT64_MAX)
+		atomic_compare_exchange_strong_explicit(&e->keeper_due, &due, INT64_MAX, memory_order_seq_cst,
+							memory_order_seq_cst);
+}
+
+void emu_idle(struct emu_actor *a)
+{
+	struct emu_ctrl *e = a->e;
+	bool found;
+
+	if (!atomic_exchange_explicit(&e->spinner, 1, memory_order_seq_cst)) {
+		found = spin(a);
+		/* seq_cst: a kick that still saw a spinner wrote its doorbell before the look below */
+		atomic_store_explicit(&e->spinner, 0, memory_order_seq_cst);
+		if (found)
+			return;
+	}
+	atomic_fetch_add_explicit(&e->sleepers, 1, memory_order_seq_cst);
+	if (unlikely(atomic_load_explicit(&e->shadow, memory_order_relaxed)))
+		announce_shadows(a);
+	emu_full_fence();
+	found = emu_work_pending(a) || atomic_load_explicit(&e->quit, memory_order_seq_cst);
+	emu_actor_release(a);
+	if (found)
+		withdraw(e);
+	else
+		sleep_until_woken(a);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* I/O commands that move data: read, write, compare; and flush. */
+#include <errno.h>
+#include <string.h>
+
+#include "emu/internal.h"
+
+#define GENERIC(sc) NVME_STATUS(NVME_SCT_GENERIC, sc)
+#define PERMANENT(sc) (GENERIC(sc) | EMU_DNR)
+
+struct emu_ns *emu_ns_find(struct emu_ctrl *e, uint32_t nsid)
+{
+	for (uint32_t i = 0; i < e->nr_ns; i++)
+		if (e->ns[i].nsid == nsid)
+			return &e->ns[i];
+	return NULL;
+}
+
+/* Bytes that a command moves, for scheduling; nothing is checked. */
+uint64_t emu_io_bytes(struct emu_ctrl *e, const struct nvme_sqe *s)
+{
+	struct emu_ns *ns = emu_ns_find(e, le32_get(s->nsid));
+
+	if (!ns || (s->opcode != NVME_IO_READ && s->opcode != NVME_IO_WRITE && s->opcode != NVME_IO_COMPARE))
+		return 0;
+	return ((uint64_t)(le32_get(s->cdw12) & 0xffff) + 1) << ns->shift;
+}
+
+uint16_t emu_io_range(struct emu_ns *ns, uint64_t slba, uint64_t nlb, bool write)
+{
+	if (slba > ns->nr_blocks || nlb > ns->nr_blocks - slba)
+		return PERMANENT(NVME_SC_LBA_RANGE);
+	if (!write)
+		return 0;
+	if (ns->readonly)
+		return PERMANENT(NVME_SC_NS_WRITE_PROTECTED);
+	/* the file ends inside its last block, and is not ours to lengthen */
+	if (unlikely(ns->tail_bytes) && slba + nlb == ns->nr_blocks)
+		return NVME_STATUS(NVME_SCT_MEDIA, NVME_SC_WRITE_FAULT) | EMU_DNR;
+	return 0;
+}
+
+uint16_t emu_io_errno(int rc, bool write)
+{
+	switch (rc) {
+	case 0:
+		return 0;
+	case -EAGAIN:
+		return EMU_STATUS_AGAIN;
+	case -EFAULT: /* mapped for the bus, but not memory */
+		return GENERIC(NVME_SC_DATA_TRANSFER);
+	case -ENOSPC:
+	case -EDQUOT:
+	case -EFBIG:
+		return GENERIC(NVME_SC_CAP_EXCEEDED);
+	default:
+		return NVME_STATUS(NVME_SCT_MEDIA, write ? NVME_SC_WRITE_FAULT : NVME_SC_UNRECOVERED_READ);
+	}
+}
+
+static uint16_t compare(struct emu_actor *a, struct emu_ns *ns, uint64_t off)
+{
+	for (uint32_t i = 0; i < a->nr_iov; i++) {
+		const uint8_t *host = a->iov[i].iov_base;
+		size_t left = a->iov[i].iov_len;
+
+		while (left) {
+			size_t n = min_u64(left, EMU_SCRATCH_BYTES);
+			struct iovec one = { a->scratch, n };
+			int rc = emu_backing_read(ns, off, &one, 1, n, false);
+
+			if (rc)
+				return emu_io_errno(rc, false);
+			if (memcmp(host, a->scratch, n))
+				return NVME_STATUS(NVME_SCT_MEDIA, NVME_SC_COMPARE_FAILURE) | EMU_DNR;
+			host += n;
+			off += n;
+			left -= n;
+		}
+	}
+	return 0;
+}
+
+static uint16_t move(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s, uint64_t off, uint64_t nbytes)
+{
+	bool dsync;
+
+	switch (s->opcode) {
+	case NVME_IO_READ:
+		return emu_io_errno(emu_backing_read(ns, off, a->iov, a->nr_iov, nbytes, a->nowait), false);
+	case NVME_IO_WRITE:
+		/* without a volatile cache every write is durable when it completes */
+		dsync = le32_get(s->cdw12) & NVME_RW_FUA || !a->e->p.vwc;
+		return emu_io_errno(emu_backing_write(ns, off, a->iov, a->nr_iov, nbytes, dsync), true);
+	default:
+		return compare(a, ns, off);
+	}
+}
+
+static uint16_t read_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
+{
+	struct emu_ctrl *e = a->e;
+	uint64_t slba = le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
+	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull, got;
+	uint64_t nbytes = nlb << ns->shift, off = slba << ns->shift;
+	uint32_t perm = s->opcode == NVME_IO_READ ? EMU_DMA_WRITE : EMU_DMA_READ;
+	struct emu_prp w;
+	uint16_t st;
+
+	if (unlikely(e->p.mdts && nbytes > 1ull << (e->p.mdts + 12 + e->p.mpsmin)))
+		return PERMANENT(NVME_SC_INVALID_FIELD);
+	st = emu_io_range(ns, slba, nlb, s->opcode == NVME_IO_WRITE);
+	if (unlikely(st))
+		return st;
+	emu_prp_init(&w, s, nbytes, atomic_load_explicit(&e->page_bytes, memory_order_relaxed));
+	while (w.left && !st) {
+		if (a->nr_hold + 8 > a->max_hold)
+			emu_actor_release(a);
+		st = emu_prp_next(a, &w, perm, &got);
+		if (st || e->nodata)
+			continue;
+		st = move(a, ns, s, off, got);
+		off += got;
+		if (w.left)
+			emu_actor_release(a);
+	}
+	if (unlikely(st))
+		return st;
+	if (s->opcode == NVME_IO_WRITE) {
+		a->writes++;
+		a->written_bytes += nbytes;
+	} else {
+		a->reads++;
+		a->read_bytes += nbytes;
+	}
+	return 0;
+}
+
+uint16_t emu_io_flush(struct emu_ctrl *e, uint32_t nsid)
+{
+	uint16_t st = 0;
+
+	for (uint32_t i = 0; i < e->nr_ns; i++) {
+		if (nsid != NVME_NSID_ALL && e->ns[i].nsid != nsid)
+			continue;
+		if (e->ns[i].fd < 0 || e->nodata)
+			continue;
+		emu_stat_add(&e->flushes, 1);
+		st = st ? st : emu_io_errno(emu_backing_sync(&e->ns[i]), true);
+	}
+	return st;
+}
+
+uint16_t emu_io_exec(struct emu_actor *a, const struct nvme_sqe *s)
+{
+	struct emu_ctrl *e = a->e;
+	uint32_t nsid = le32_get(s->nsid);
+	struct emu_ns *ns = likely(e->ns[0].nsid == nsid) ? &e->ns[0] : emu_ns_find(e, nsid);
+
+	/* no fused operations, no SGLs: neither was advertised */
+	if (unlikely(s->flags))
+		return PERMANENT(NVME_SC_INVALID_FIELD);
+	switch (s->opcode) {
+	case NVME_IO_READ:
+	case NVME_IO_WRITE:
+	case NVME_IO_COMPARE:
+	case NVME_IO_WRITE_ZEROES:
+	case NVME_IO_DSM:
+	case NVME_IO_VERIFY:
+		if (unlikely(!ns))
+			return PERMANENT(NVME_SC_INVALID_NS);
+		break;
+	case NVME_IO_FLUSH:
+		if (unlikely(!ns && nsid != NVME_NSID_ALL))
+			return PERMANENT(NVME_SC_INVALID_NS);
+		return emu_io_flush(e, nsid);
+	default:
+		return PERMANENT(NVME_SC_INVALID_OPCODE);
+	}
+	switch (s->opcode) {
+	case NVME_IO_WRITE_ZEROES:
+		return emu_io_write_zeroes(a, ns, s);
+	case NVME_IO_DSM:
+		return emu_io_dsm(a, ns, s);
+	case NVME_IO_VERIFY:
+		return emu_io_verify(a, ns, s);
+	default:
+		return read_write(a, ns, s);
+	}
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Stepping: a host thread that waits for its own queue serves it, where that can be done at once. What cannot is
+ * left at the head of the queue, in order, for the device threads.
+ */
+#include "emu/internal.h"
+
+#define STEP_BYTES (32u << 10)
+#define STEP_IOV 16
+#define STEP_HOLD 32
+
+/* Nothing about the command makes it wait for a device, or for a script. */
+static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe *s)
+{
+	struct emu_ns *ns = &e->ns[0];
+
+	if (unlikely(atomic_load_explicit(&e->nr_faults, memory_order_relaxed)) &&
+	    emu_fault_concerns(e, sq->qid, s))
+		return false;
+	if (e->nodata)
+		return s->opcode != NVME_IO_DSM; /* its ranges need a buffer */
+	if (s->opcode != NVME_IO_READ)
+		return false;
+	if (unlikely(ns->nsid != le32_get(s->nsid)))
+		ns = emu_ns_find(e, le32_get(s->nsid));
+	return ns && (ns->fd < 0 || ns->nowait || ns->memory_like) &&
+	       ((le32_get(s->cdw12) & 0xffff) + 1ull) << ns->shift <= STEP_BYTES;
+}
+
+/* Serve from the head on, until one has to be left. Under sq->lock. */
+static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool *ret_left)
+{
+	struct emu_ctrl *e = a->e;
+	struct emu_cq *cq = sq->cq;
+	uint32_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), n = 0;
+	uint32_t avail = emu_sq_avail(a, sq);
+	uint16_t status;
+	struct emu_cmd c;
+	bool full;
+
+	max = min_u32(max, avail);
+	while (n < max) {
+		if (unlikely(sq->nr_aborts || atomic_load_explicit(&cq->nr_done, memory_order_relaxed))) {
+			*ret_left = true;
+			break;
+		}
+		emu_fill_cmd(&c, sq, &sq->ring[head]);
+		if (!at_once(e, sq, &c.sqe)) {
+			*ret_left = true;
+			break;
+		}
+		emu_lock(&cq->lock);
+		full = emu_cq_full(a, cq);
+		emu_unlock(&cq->lock);
+		if (unlikely(full))
+			break;
+		status = emu_io_exec(a, &c.sqe);
+		if (unlikely(status == EMU_STATUS_AGAIN)) {
+			emu_actor_release(a);
+			*ret_left = true;
+			break;
+		}
+		head = head + 1 == sq->size ? 0 : head + 1;
+		/* release: the entry was copied before the host may have it back */
+		atomic_store_explicit(&sq->head, head, memory_order_release);
+		emu_finish(a, &c, status);
+		n++;
+	}
+	/* more than was asked for is the caller's to step again; more than can be served is not */
+	return n;
+}
+
+uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
+{
+	struct iovec iov[STEP_IOV];
+	struct emu_hold hold[STEP_HOLD];
+	struct emu_sq *sq = &e->sq[qid];
+	struct emu_actor a;
+	bool left = false;
+	uint32_t n;
+
+	if (unlikely(!e->step || !qid || qid > EMU_MAX_QID))
+		return 0;
+	/* a look without the lock first: an idle queue costs next to nothing */
+	if (atomic_load_explicit(&sq->handoff, memory_order_relaxed) || !emu_trylock(&sq->lock))
+		return 0;
+	if (!atomic_load_explicit(&sq->live, memory_order_relaxed)) {
+		emu_unlock(&sq->lock);
+		return 0;
+	}
+	a.e = e;
+	a.iov = iov;
+	a.nr_iov = 0;
+	a.max_iov = STEP_IOV;
+	a.hold = hold;
+	a.nr_hold = 0;
+	a.max_hold = STEP_HOLD;
+	a.nowait = true;
+	a.faulted = false;
+	a.signal_vector = 0;
+	a.nr_signal = 0;
+	a.nr_posted = 0;
+	a.nr_commands = 0;
+	a.scratch = NULL;
+	a.batch = NULL;
+	a.reads = a.writes = a.read_bytes = a.written_bytes = 0;
+	n = serve(&a, sq, max, &left);
+	if (left)
+		atomic_store_explicit(&sq->handoff, true, memory_order_relaxed);
+	emu_actor_release(&a);
+	emu_signal(&a);
+	emu_actor_flush_stats(&a, sq);
+	emu_unlock(&sq->lock);
+	if (left)
+		emu_kick(e, qid);
+	return n;
+}

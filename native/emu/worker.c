@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* Device threads: fetch under the queue's lock, several commands at once; run them outside it. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "emu/internal.h"
+
+#define MAX_HOLD (2 * EMU_IOV_MAX)
+#define TIMERS_PER_PASS 32
+
+/* What one thread needs, in one piece. */
+struct room {
+	struct iovec iov[EMU_IOV_MAX];
+	struct emu_hold hold[MAX_HOLD];
+	struct emu_cmd batch[EMU_BATCH];
+	uint8_t scratch[EMU_SCRATCH_BYTES];
+};
+
+/* Under sq->lock: copy commands out of the ring, as many as one thread should take. */
+static uint32_t fetch(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
+{
+	struct emu_ctrl *e = a->e;
+	uint32_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), n = 0;
+	uint64_t bytes = 0;
+
+	max = min_u32(max, emu_sq_avail(a, sq));
+	max = min_u32(max, emu_sq_room(sq));
+	while (n < max && bytes < e->fetch_bytes) {
+		struct emu_cmd *c = &a->batch[n++];
+
+		emu_fill_cmd(c, sq, &sq->ring[head]);
+		head = head + 1 == sq->size ? 0 : head + 1;
+		if (unlikely(sq->nr_aborts) && emu_sq_take_abort(sq, le16_get(c->sqe.cid)))
+			c->flags |= EMU_CMD_ABORTED;
+		/* a file may block for any command; memory for the bytes only */
+		if (!e->nodata)
+			bytes += e->ns[0].fd < 0 ? emu_io_bytes(e, &c->sqe) : e->fetch_bytes;
+	}
+	if (n) {
+		emu_count_get(&sq->busy, n);
+		/* release: the entries were copied before the host may have them back */
+		atomic_store_explicit(&sq->head, head, memory_order_release);
+		atomic_store_explicit(&sq->handoff, false, memory_order_relaxed);
+	}
+	return n;
+}
+
+static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
+{
+	struct emu_ctrl *e = a->e;
+	uint32_t n = 0;
+
+	/* somebody else, a stepper perhaps, is at this queue */
+	if (!emu_trylock(&sq->lock))
+		return false;
+	if (atomic_load_explicit(&sq->live, memory_order_relaxed))
+		n = fetch(a, sq, max);
+	emu_unlock(&sq->lock);
+	if (!n)
+		return false;
+	/* enough for another thread: wake one, which may wake the next */
+	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) && !e->nodata && emu_work_pending(a))
+		emu_kick(e, sq->qid);
+	for (uint32_t i = 0; i < n; i++)
+		emu_run(a, &a->batch[i]);
+	emu_actor_release(a);
+	emu_signal(a);
+	emu_actor_flush_stats(a, sq);
+	emu_count_put(&sq->busy, n);
+	return true;
+}
+
+static bool run_timers(struct emu_actor *a)
+{
+	struct emu_ctrl *e = a->e;
+	int64_t due = atomic_load_explicit(&e->next_due, memory_order_relaxed);
+	struct emu_cmd c;
+	uint32_t n = 0;
+
+	if (likely(due == INT64_MAX))
+		return false;
+	while (n < TIMERS_PER_PASS && emu_wait_pop(e, now_ns(), &c)) {
+		emu_run(a, &c);
+		emu_actor_release(a);
+		emu_signal(a);
+		emu_actor_flush_stats(a, c.sq);
+		emu_count_put(&c.sq->busy, 1);
+		n++;
+	}
+	return n;
+}
+
+static bool drain_full_queues(struct emu_actor *a)
+{
+	struct emu_ctrl *e = a->e;
+
+	a->nr_posted = 0;
+	if (likely(!atomic_load_explicit(&e->nr_done, memory_order_acquire)))
+		return false;
+	for (uint32_t qid = 0; qid <= EMU_MAX_QID; qid++) {
+		struct emu_cq *cq = &e->cq[qid];
+
+		if (!atomic_load_explicit(&cq->nr_done, memory_order_relaxed))
+			continue;
+		emu_lock(&cq->lock);
+		emu_cq_drain_done(a, cq);
+		emu_unlock(&cq->lock);
+		emu_signal(a);
+		emu_actor_release(a);
+	}
+	return a->nr_posted;
+}
+
+bool emu_pass(struct emu_actor *a)
+{
+	struct emu_ctrl *e = a->e;
+	struct emu_sq *sq;
+	uint32_t max;
+	bool did;
+
+	if (unlikely(atomic_load_explicit(&e->event_bits, memory_order_relaxed)))
+		emu_raise_event_bits(a);
+	did = run_timers(a);
+	did |= drain_full_queues(a);
+	sq = emu_arbitrate(a, &max);
+	did |= sq && serve(a, sq, max);
+	emu_actor_release(a);
+	return did;
+}
+
+static void *worker_main(void *arg)
+{
+	struct emu_worker *w = arg;
+	struct emu_ctrl *e = w->e;
+	struct room *room = w->room;
+	struct emu_actor a = { .e = e,
+			       .iov = room->iov,
+			       .max_iov = EMU_IOV_MAX,
+			       .hold = room->hold,
+			       .max_hold = MAX_HOLD,
+			       .scratch = room->scratch,
+			       .batch = room->batch,
+			       .cursor = w->index };
+	char name[16];
+
+	snprintf(name, sizeof(name), "ugds-emu-%u", w->index);
+	prctl(PR_SET_NAME, name, 0, 0, 0);
+	prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* the latency model's times are tens of microseconds */
+	while (!atomic_load_explicit(&e->quit, memory_order_relaxed))
+		if (!emu_pass(&a))
+			emu_idle(&a);
+	return NULL;
+}
+
+int emu_workers_start(struct emu_ctrl *e)
+{
+	sigset_t all, old;
+	int rc = 0;
+
+	e->workers = calloc(e->p.threads, sizeof(*e->workers));
+	if (!e->workers)
+		return -ENOMEM;
+	e->nr_workers = e->p.threads;
+	/* signals are the host program's business */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (uint32_t i = 0; i < e->nr_workers && !rc; i++) {
+		struct emu_worker *w = &e->workers[i];
+
+		*w = (struct emu_worker){ .e = e, .index = i, .room = malloc(sizeof(struct room)) };
+		rc = w->room ? -pthread_create(&w->thread, NULL, worker_main, w) : -ENOMEM;
+		w->started = !rc;
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return rc;
+}
+
+void emu_workers_stop(struct emu_ctrl *e)
+{
+	atomic_store_explicit(&e->quit, true, memory_order_seq_cst);
+	for (uint32_t i = 0; i < e->nr_workers; i++)
+		emu_wake_one(e);
+	for (uint32_t i = 0; i < e->nr_workers; i++) {
+		if (e->workers[i].started)
+			pthread_join(e->workers[i].thread, NULL);
+		free(e->workers[i].room);
+	}
+	free(e->workers);
+	e->workers = NULL;
+	e->nr_workers = 0;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* Registering and releasing memory. Slow path: the table's lock is held, transports are called under it. */
+#include "mem/registration.h"
+
+#include <stdlib.h>
+
+#define NO_SLOT UINT32_MAX
+
+int mem_table_init(struct mem_table *t, const struct mem_ops *ops, void *ctx, uint8_t shift)
+{
+	t->ops = ops;
+	t->ctx = ctx;
+	t->shift = shift;
+	t->free_head = NO_SLOT;
+	return -pthread_mutex_init(&t->lock, NULL);
+}
+
+static int add_chunk(struct mem_table *t)
+{
+	uint32_t nr = atomic_load_explicit(&t->nr_slots, memory_order_relaxed);
+	struct mem_map *chunk;
+
+	if (nr / MEM_CHUNK >= MEM_CHUNKS)
+		return -ENOSPC;
+	chunk = aligned_alloc(CACHELINE, sizeof(*chunk) * MEM_CHUNK);
+	if (!chunk)
+		return -ENOMEM;
+	memset(chunk, 0, sizeof(*chunk) * MEM_CHUNK);
+	for (uint32_t i = 0; i < MEM_CHUNK; i++) {
+		struct mem_map *m = &chunk[MEM_CHUNK - 1 - i];
+
+		m->slot = nr + MEM_CHUNK - 1 - i;
+		atomic_init(&m->ref, MEM_REF_DEAD);
+		m->next_free = t->free_head;
+		t->free_head = m->slot;
+	}
+	atomic_store_explicit(&t->chunk[nr / MEM_CHUNK], chunk, memory_order_relaxed);
+	/* release: a reader that sees the count sees the chunk */
+	atomic_store_explicit(&t->nr_slots, nr + MEM_CHUNK, memory_order_release);
+	return 0;
+}
+
+/* One table entry per unit of 1 << shift bytes; extents may break only between units. */
+static int fill_pages(struct mem_map *m, const struct dma_mapping *dma, uint8_t shift)
+{
+	uint64_t unit = 1ull << shift;
+	uint64_t head = dma->extents[0].iova & (unit - 1);
+	uint64_t first = head + dma->first_off;
+	size_t nr = (size_t)((first + m->nbytes + unit - 1) >> shift);
+	size_t n = 0;
+
+	if (nr > 1) {
+		m->iova = malloc(nr * sizeof(*m->iova));
+		if (!m->iova)
+			return -ENOMEM;
+	} else {
+		m->iova = &m->iova1; /* small buffers, just-in-time pins: no allocation */
+	}
+	for (size_t i = 0; i < dma->nr && n < nr; i++) {
+		uint64_t start = dma->extents[i].iova, end = start + dma->extents[i].nbytes;
+
+		if ((i && (start & (unit - 1))) || (i + 1 < dma->nr && (end & (unit - 1))))
+			goto broken;
+		for (uint64_t p = start & ~(unit - 1); p < end && n < nr; p += unit)
+			m->iova[n++] = p;
+	}
+	if (n != nr)
+		goto broken;
+	m->first_off = first;
+	m->shift = shift;
+	return 0;
+broken:
+	if (m->iova != &m->iova1)
+		free(m->iova);
+	m->iova = NULL;
+	return -ENOTSUP;
+}
+
+int mem_register(struct mem_table *t, void *vaddr, size_t nbytes, uint32_t flags, uint64_t *ret_handle)
+{
+	struct dma_mapping dma = { 0 };
+	struct mem_map *m;
+	int err;
+
+	if (!vaddr || !nbytes || (uintptr_t)vaddr + nbytes < (uintptr_t)vaddr)
+		return -EINVAL;
+	pthread_mutex_lock(&t->lock);
+	if (t->free_head == NO_SLOT) {
+		err = add_chunk(t);
+		if (err)
+			goto unlock;
+	}
+	err = t->ops->map(t->ctx, vaddr, nbytes, flags, &dma);
+	if (err)
+		goto unlock;
+	m = mem_slot(t, t->free_head);
+	m->nbytes = nbytes;
+	err = fill_pages(m, &dma, t->shift);
+	if (err) {
+		t->ops->unmap(t->ctx, dma.handle);
+		goto free_extents;
+	}
+	t->free_head = m->next_free;
+	m->vaddr = vaddr;
+	m->flags = flags;
+	m->handle = dma.handle;
+	atomic_store_explicit(&m->gen, atomic_load_explicit(&m->gen, memory_order_relaxed) + 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->nr_live, 1, memory_order_relaxed);
+	/* and, not store: a stale handle's look-up may hold a count just now. release: the entry is filled */
+	atomic_fetch_and_explicit(&m->ref, ~MEM_REF_DEAD, memory_order_release);
+	*ret_handle = mem_handle(m);
+free_extents:
+	free(dma.extents);
+unlock:
+	pthread_mutex_unlock(&t->lock);
+	return err;
+}
+
+int mem_unregister(struct mem_table *t, uint64_t handle)
+{
+	struct mem_map *m = mem_slot(t, (uint32_t)handle);
+	uint64_t idle = 0;
+	int err = 0;
+
+	if (!m)
+		return -ESTALE;
+	pthread_mutex_lock(&t->lock);
+	if (atomic_load_explicit(&m->gen, memory_order_relaxed) != (uint32_t)(handle >> 32)) {
+		err = -ESTALE;
+		goto unlock;
+	}
+	/* acquire: pairs with mem_put(): all uses of the page table are over */
+	if (!atomic_compare_exchange_strong_explicit(&m->ref, &idle, MEM_REF_DEAD, memory_order_acquire,
+						     memory_order_relaxed)) {
+		err = idle & MEM_REF_DEAD ? -ESTALE : -EBUSY;
+		goto unlock;
+	}
+	err = t->ops->unmap(t->ctx, m->handle);
+	if (m->iova != &m->iova1)
+		free(m->iova);
+	m->iova = NULL;
+	m->next_free = t->free_head;
+	t->free_head = m->slot;
+	atomic_fetch_sub_explicit(&t->nr_live, 1, memory_order_relaxed);
+unlock:
+	pthread_mutex_unlock(&t->lock);
+	return err;
+}
+
+void mem_table_done(struct mem_table *t)
+{
+	uint32_t nr = atomic_load_explicit(&t->nr_slots, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < nr; i++) {
+		struct mem_map *m = mem_slot(t, i);
+
+		if (atomic_load_explicit(&m->ref, memory_order_acquire) & MEM_REF_DEAD)
+			continue;
+		t->ops->unmap(t->ctx, m->handle);
+		if (m->iova != &m->iova1)
+			free(m->iova);
+	}
+	for (uint32_t i = 0; i < nr / MEM_CHUNK; i++)
+		free(atomic_load_explicit(&t->chunk[i], memory_order_relaxed));
+	if (t->ops)
+		pthread_mutex_destroy(&t->lock);
+}

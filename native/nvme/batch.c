@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Batches: many operations checked together, sent with one doorbell, reported by one completion. The items' operations
+ * are the batch's own, so nothing is allocated however many there are. Ended items go through a ring of
+ * indices with one producer (the lane) and one consumer (the channel's thread).
+ */
+#include <stdlib.h>
+
+#include "nvme/chan.h"
+#include "nvme/end.h"
+#include "nvme/spin.h"
+
+#define BATCH_SPIN_ITEM_NS 60 /* what looking longer may cost for each item sent */
+#define BATCH_SPIN_MOST_NS (50 * NSEC_PER_USEC)
+
+int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret)
+{
+	struct nvme_batch *b;
+	uint32_t ring = 1;
+
+	if (!cap || cap > 1u << 24)
+		return -EINVAL;
+	while (ring < cap)
+		ring <<= 1;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return -ENOMEM;
+	b->ops = aligned_alloc(CACHELINE, sizeof(*b->ops) * cap);
+	b->free_idx = malloc(sizeof(*b->free_idx) * cap);
+	b->ring = calloc(ring, sizeof(*b->ring));
+	b->handle = nvme_chan_op_get(ch);
+	if (!b->ops || !b->free_idx || !b->ring || !b->handle)
+		goto no_memory;
+	/* touched here, not by the first submission */
+	memset(b->ops, 0, sizeof(*b->ops) * cap);
+	for (uint32_t i = 0; i < cap; i++) {
+		b->ops[i].slot = i;
+		b->ops[i].chan = ch;
+		b->ops[i].batch = b;
+		b->free_idx[i] = cap - 1 - i;
+	}
+	ch->inflight--; /* the handle waits for nothing by itself */
+	b->handle->flags = NVME_OPF_HANDLE;
+	b->handle->batch = b;
+	b->handle->err = 0;
+	b->handle->done = 0;
+	b->handle->outcome = NVME_DONE;
+	b->cap = b->free_n = cap;
+	b->ring_mask = ring - 1;
+	b->chan = ch;
+	b->timer.is_batch = true;
+	b->next = ch->batches;
+	ch->batches = b;
+	if (ch->owns && ch->own.nr_qp == 1)
+		nvme_lane_lease(&ch->own, NVME_QPAIR_BATCH);
+	*ret = b;
+	return 0;
+no_memory:
+	if (b->handle)
+		nvme_chan_op_put(ch, b->handle);
+	free(b->ring);
+	free(b->free_idx);
+	free(b->ops);
+	free(b);
+	return -ENOMEM;
+}
+
+static struct nvme_lane *lane_of(struct nvme_batch *b)
+{
+	struct nvme_chan *ch = b->chan;
+
+	return ch->owns ? &ch->own : &ch->ctrl->exec->lane;
+}
+
+int nvme_batch_free(struct nvme_batch *b)
+{
+	struct nvme_lane *l = lane_of(b);
+	struct nvme_chan *ch = b->chan;
+
+	if (b->free_n != b->cap)
+		return -EBUSY;
+	pthread_mutex_lock(&l->lock);
+	if (b->timer.link.next)
+		nvme_link_del(&b->timer.link);
+	pthread_mutex_unlock(&l->lock);
+	/* a notice that was posted and not collected still refers to the handle */
+	nvme_chan_take(ch, b->handle);
+	for (struct nvme_batch **p = &ch->batches; *p; p = &(*p)->next)
+		if (*p == b) {
+			*p = b->next;
+			break;
+		}
+	b->handle->flags = 0;
+	b->handle->batch = NULL;
+	ch->inflight++;
+	nvme_chan_op_put(ch, b->handle);
+	free(b->ring);
+	free(b->free_idx);
+	free(b->ops);
+	free(b);
+	return 0;
+}
+
+struct nvme_op *nvme_batch_next(struct nvme_batch *b)
+{
+	/* acquire: the item's fields as they were when it ended */
+	if (atomic_load_explicit(&b->ring_tail, memory_order_acquire) == b->ring_head)
+		return NULL;
+	return &b->ops[b->ring[b->ring_head++ & b->ring_mask]];
+}
+
+void nvme_batch_release(struct nvme_batch *b, struct nvme_op *op)
+{
+	if (unlikely(op->err))
+		atomic_fetch_sub_explicit(&b->nr_failed, 1, memory_order_relaxed);
+	nvme_op_set(op, NVME_OP_FREE);
+	b->free_idx[b->free_n++] = op->slot;
+	b->chan->inflight--;
+}
+
+/* Send what was filled: b->free_idx[free_n - 1 - i] for i < n, in that order. */
+static void start(struct nvme_batch *b, uint32_t n)
+{
+	struct nvme_chan *ch = b->chan;
+	struct nvme_lane *l = &ch->own;
+	int64_t now = now_ns(), most = 0;
+	bool step = false, done = false;
+	uint32_t target = b->ring_head + (b->cap - b->free_n) + n;
+
+	if (!ch->polled && (ch->mode == NVME_MODE_ADAPTIVE || ch->mode == NVME_MODE_INLINE))
+		most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS,
+					BATCH_SPIN_MOST_NS);
+	pthread_mutex_lock(&l->lock);
+	l->gather = true;
+	for (uint32_t i = 0; i < n; i++) {
+		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
+
+		op->start = now;
+		op->exec = false;
+		nvme_lane_queue(l, op);
+		step |= op->nbytes <= STEP_MAX_BYTES && op->opcode == NVME_IO_READ;
+	}
+	step = step && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0);
+	/* without stepping only what is expected to be quick is looked for */
+	if (!step && b->est_ns > most)
+		most = 0;
+	nvme_lane_pump(l, now, most);
+	for (uint32_t i = 1; most && !done; i++) {
+		if (step)
+			nvme_lane_step(l, 32);
+		nvme_lane_reap(l, true);
+		done = atomic_load_explicit(&b->ring_tail, memory_order_relaxed) == target;
+		if (!done && !(i & 3) && now_ns() - now >= most)
+			break;
+		if (!step)
+			cpu_relax();
+	}
+	if (!done && most)
+		nvme_lane_kick(l);
+	l->gather = false;
+	pthread_mutex_unlock(&l->lock);
+	b->start = now;
+	if (done) {
+		ch->inline_done += n;
+		nvme_median(&b->est_ns, now_ns() - now);
+	}
+}
+
+static void start_exec(struct nvme_batch *b, uint32_t n)
+{
+	struct nvme_op *first = NULL, *last = NULL;
+	int64_t now = now_ns();
+
+	/* the stack is taken newest first: link the items that way round */
+	for (uint32_t i = n; i-- > 0;) {
+		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
+
+		op->start = now;
+		op->exec = true;
+		op->next = NULL;
+		if (last)
+			last->next = op;
+		else
+			first = op;
+		last = op;
+	}
+	b->start = now;
+	nvme_exec_post(b->chan->ctrl->exec, first, last);
+}
+
+/* References taken for a run of requests on the same mapping: one atomic addition for many items. */
+struct run {
+	struct mem_map *m;
+	uint64_t handle;
+	uint32_t spare;
+};
+
+static struct mem_map *run_get(struct mem_table *t, struct run *r, uint64_t handle, uint32_t more)
+{
+	if (likely(r->spare && r->handle == handle)) {
+		r->spare--;
+		return r->m;
+	}
+	if (r->spare)
+		mem_put(r->m, r->spare);
+	r->m = mem_get(t, handle, more);
+	r->handle = handle;
+	r->spare = r->m ? more - 1 : 0;
+	return r->m;
+}
+
+static void undo(struct nvme_batch *b, uint32_t filled, struct run *r)
+{
+	for (uint32_t i = 0; i < filled; i++) {
+		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
+
+		if (op->map)
+			mem_put(op->map, 1);
+		nvme_op_set(op, NVME_OP_FREE);
+	}
+	if (r->spare)
+		mem_put(r->m, r->spare);
+}
+
+static inline __attribute__((always_inline)) int64_t submit(struct nvme_batch *b, struct nvme_ns *ns,
+							     nvme_batch_get *get, const void *ctx, uint32_t n,
+							     uint32_t *ret_bad)
+{
+	struct nvme_chan *ch = b->chan;
+	struct nvme_ctrl *c = ch->ctrl;
+	struct run r = { 0 };
+	int err = 0;
+
+	*ret_bad = 0;
+	if (unlikely(atomic_load_explicit(&c->state, memory_order_acquire) != NVME_LIVE))
+		return nvme_ctrl_check(c);
+	if (n > b->free_n)
+		return -ENOSPC;
+	if (!n)
+		return nvme_batch_ready(b);
+	for (uint32_t i = 0; i < n; i++) {
+		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
+		struct nvme_batch_req q;
+		struct mem_map *m = NULL;
+
+		get(ctx, i, &q);
+		if (nvme_opcode_has_data(q.opcode)) {
+			m = run_get(&c->mem, &r, q.map, n - i);
+			err = m ? 0 : -ESTALE;
+		}
+		if (likely(!err))
+			err = nvme_check(c, ns, m, q.buf_off, q.nbytes, q.offset, q.opcode, q.fua, op);
+		/* nothing to move is no command: refused in a batch, where it could not be told from an item sent */
+		if (likely(!err) && unlikely(!q.nbytes && q.opcode != NVME_IO_FLUSH))
+			err = -ENODATA;
+		if (unlikely(err)) {
+			*ret_bad = i;
+			if (m)
+				mem_put(m, 1);
+			undo(b, i, &r);
+			return err;
+		}
+		op->cookie = q.cookie;
+	}
+	if (r.spare)
+		mem_put(r.m, r.spare);
+	atomic_fetch_add_explicit(&ns->ref, n, memory_order_relaxed);
+	ch->inflight += n;
+	if (ch->owns)
+		start(b, n);
+	else
+		start_exec(b, n);
+	b->free_n -= n;
+	nvme_chan_arm(ch);
+	return nvme_batch_ready(b);
+}
+
+int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx, uint32_t n,
+			  uint32_t *ret_bad)
+{
+	return submit(b, ns, get, ctx, n, ret_bad);
+}
+
+struct arrays {
+	const int64_t *offsets, *buf_offsets;
+	uint64_t map, nbytes, cookie0;
+	uint32_t opcode;
+	bool fua;
+};
+
+static inline void get_array(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
+{
+	const struct arrays *a = ctx;
+
+	/* a negative offset is a huge one here, and past every end */
+	*ret = (struct nvme_batch_req){
+		.map = a->map,
+		.buf_off = a->buf_offsets ? (uint64_t)a->buf_offsets[i] : a->nbytes * i,
+		.nbytes = a->nbytes,
+		.offset = (uint64_t)a->offsets[i],
+		.cookie = a->cookie0 + i,
+		.opcode = a->opcode,
+		.fua = a->fua,
+	};
+}
+
+int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua, uint64_t map,
+				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes, uint32_t n,
+				uint64_t cookie0, uint32_t *ret_bad)
+{
+	struct arrays a = { offsets, buf_offsets, map, nbytes, cookie0, opcode, fua };
+
+	return submit(b, ns, get_array, &a, n, ret_bad);
+}
+
+int nvme_batch_notify(struct nvme_batch *b, uint32_t n)
+{
+	uint32_t at = b->ring_head + n;
+
+	if ((int32_t)(atomic_load_explicit(&b->ring_tail, memory_order_acquire) - at) >= 0)
+		return 1;
+	atomic_store_explicit(&b->notify_at, at, memory_order_relaxed);
+	/* seq_cst: the mark is set before we look at the tail; the lane moves the tail, then looks at the mark */
+	atomic_store_explicit(&b->notify, true, memory_order_seq_cst);
+	if ((int32_t)(atomic_load_explicit(&b->ring_tail, memory_order_seq_cst) - at) >= 0 &&
+	    atomic_exchange_explicit(&b->notify, false, memory_order_acq_rel))
+		return 1;
+	nvme_chan_arm(b->chan);
+	return 0;
+}
+
+void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns)
+{
+	struct nvme_lane *l = lane_of(b);
+
+	if (!b->chan->owns)
+		nvme_exec_drain(b->chan->ctrl->exec);
+	pthread_mutex_lock(&l->lock);
+	b->timer.is_grace = false;
+	nvme_lane_timer(l, &b->timer, now_ns() + timeout_ns);
+	pthread_mutex_unlock(&l->lock);
+}
+
+int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
+{
+	struct nvme_lane *l = lane_of(b);
+
+	if (!b->chan->owns)
+		nvme_exec_drain(b->chan->ctrl->exec);
+	pthread_mutex_lock(&l->lock);
+	nvme_lane_cancel_batch(l, b, -ECANCELED);
+	b->timer.is_grace = true;
+	nvme_lane_timer(l, &b->timer, now_ns() + grace_ns);
+	pthread_mutex_unlock(&l->lock);
+	nvme_chan_arm(b->chan);
+	return b->free_n != b->cap;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A channel: what one event loop or thread holds of a controller. It allocates and frees operations, and owns a lane
+ * with leased queue pairs; or, where no pair is free or the mode is poll, posts to the executor's lane.
+ */
+#ifndef NVME_CHAN_H
+#define NVME_CHAN_H
+
+#include "nvme/lane.h"
+
+enum nvme_mode { NVME_MODE_ADAPTIVE, NVME_MODE_INLINE, NVME_MODE_INTERRUPT, NVME_MODE_POLL };
+
+#define NVME_PENDING 0x4000000000000000ull /* UGDS_PENDING */
+#define NVME_OP_SEG 256
+#define NVME_OP_SEGS 4096
+
+struct nvme_exec {
+	struct nvme_lane lane;
+	pthread_t thread;
+	struct nvme_op *_Atomic posted; /* stack of operations handed over; taken whole */
+	_Atomic uint32_t word;
+	_Atomic bool stop;
+	int fd;
+};
+
+struct nvme_chan {
+	struct nvme_chan *next; /* ctrl->chans, under ctrl->lock */
+	struct nvme_ctrl *ctrl;
+	struct nvme_lane own; /* used when it has queue pairs */
+	bool owns;
+	bool polled; /* its owner looks by itself, all the time: nothing spins or is armed for it */
+	enum nvme_mode mode;
+	int fd;
+	_Atomic uint32_t word; /* armed: wake me */
+	struct nvme_op *_Atomic ended; /* stack: ended operations nobody collected yet */
+	struct nvme_op *ready; /* the same, taken and in order */
+	struct nvme_op *seg[NVME_OP_SEGS];
+	uint32_t nr_ops;
+	struct nvme_op *free_ops;
+	uint32_t inflight; /* operations not collected (batches: their items) */
+	int64_t est_ns[16]; /* running median of latency by size class: what adaptive decides by */
+	uint64_t inline_done;
+	struct nvme_batch *batches;
+	struct nvme_op last; /* the last operation that ended inside a call */
+	_Atomic bool orphan;
+	uint64_t wakeups;
+};
+
+struct nvme_batch {
+	struct nvme_batch *next;
+	struct nvme_chan *chan;
+	struct nvme_op *handle; /* an operation slot of the channel: the token it is reported by */
+	struct nvme_op *ops;
+	uint32_t cap;
+	uint32_t free_n; /* stack of free item indices */
+	uint32_t *free_idx;
+	/* ended items: single producer (the lane), single consumer (the channel's thread) */
+	uint32_t ring_mask;
+	uint32_t *ring;
+	_Atomic uint32_t ring_tail;
+	uint32_t ring_head;
+	_Atomic uint32_t notify_at; /* ring_tail that was asked for */
+	_Atomic bool notify;
+	_Atomic uint32_t nr_failed; /* among the ended, not harvested */
+	struct nvme_timer timer;
+	int64_t start; /* of the last submission */
+	int64_t est_ns; /* running median from a submission to its last item, as seen by the owner */
+};
+
+/* chan.c */
+int nvme_chan_open(struct nvme_ctrl *c, enum nvme_mode mode, struct nvme_chan **ret);
+int nvme_chan_close(struct nvme_chan *ch);
+void nvme_chan_orphan(struct nvme_chan *ch);
+/* Housekeeping's turn at an orphan: drain, free when empty. ctrl->lock held. True: it was freed. */
+bool nvme_chan_adopt(struct nvme_chan *ch, int64_t now);
+struct nvme_op *nvme_chan_op_get(struct nvme_chan *ch);
+void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op);
+struct nvme_op *nvme_chan_op_find(struct nvme_chan *ch, uint64_t token);
+/* Hand an ended operation to its channel and wake it. Any thread. */
+void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op);
+/* The lane that runs @op. */
+static inline struct nvme_lane *nvme_op_lane(struct nvme_op *op)
+{
+	return op->exec ? &op->chan->ctrl->exec->lane : &op->chan->own;
+}
+/* Ask to be woken, then look once more; if something is there already, the eventfd is signalled. */
+void nvme_chan_arm(struct nvme_chan *ch);
+
+/* io.c: the calls of the hot path; see ugds.h */
+int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
+		     uint64_t offset, uint32_t op);
+/* Up to @max ended operations: single ones, admin ones, batch handles. Give each back with nvme_chan_collected(). */
+int nvme_chan_reap(struct nvme_chan *ch, struct nvme_op **out, uint32_t max);
+/* The same for an owner that looks all the time: the eventfd is left alone, nothing is armed. */
+uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max);
+int nvme_chan_wait(struct nvme_chan *ch, struct nvme_op **out, uint32_t max, int64_t timeout_ns);
+void nvme_chan_collected(struct nvme_chan *ch, struct nvme_op *op);
+/* Take @op off the list of ended operations, if it is there. */
+bool nvme_chan_take(struct nvme_chan *ch, const struct nvme_op *op);
+int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns);
+void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns);
+static inline int64_t nvme_op_result(const struct nvme_op *op) { return op->err ? op->err : (int64_t)op->done; }
+
+/* check.c: what is wrong with a request (a negative errno), or 0 with @op filled. @m NULL: no data. No references are
+ * taken: the caller holds @m and @ns. */
+int nvme_check(struct nvme_ctrl *c, struct nvme_ns *ns, struct mem_map *m, uint64_t buf_off, uint64_t nbytes,
+	       uint64_t offset, uint32_t opcode, bool fua, struct nvme_op *op);
+static inline bool nvme_opcode_has_data(uint32_t opcode)
+{
+	return opcode == NVME_IO_READ || opcode == NVME_IO_WRITE || opcode == NVME_IO_COMPARE;
+}
+
+/* batch.c; see ugds.h */
+struct nvme_batch_req {
+	uint64_t map, buf_off, nbytes, offset, cookie;
+	uint32_t opcode;
+	bool fua;
+};
+int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret);
+int nvme_batch_free(struct nvme_batch *b);
+/* @get(ctx, i) describes request i. */
+typedef void nvme_batch_get(const void *ctx, uint32_t i, struct nvme_batch_req *ret);
+int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx, uint32_t n,
+			  uint32_t *ret_bad);
+int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua, uint64_t map,
+				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes, uint32_t n,
+				uint64_t cookie0, uint32_t *ret_bad);
+int nvme_batch_notify(struct nvme_batch *b, uint32_t n);
+void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns);
+int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns);
+/* The next ended item, or NULL. Read it, then release it. */
+struct nvme_op *nvme_batch_next(struct nvme_batch *b);
+void nvme_batch_release(struct nvme_batch *b, struct nvme_op *op);
+static inline uint32_t nvme_batch_pending(const struct nvme_batch *b) { return b->cap - b->free_n; }
+static inline uint32_t nvme_batch_ready(struct nvme_batch *b)
+{
+	return atomic_load_explicit(&b->ring_tail, memory_order_acquire) - b->ring_head;
+}
+
+/* exec.c: the executor, made on first use. */
+int nvme_exec_get(struct nvme_ctrl *c, struct nvme_exec **ret);
+void nvme_exec_post(struct nvme_exec *x, struct nvme_op *first, struct nvme_op *last);
+/* Put what was posted onto the lane. */
+void nvme_exec_drain(struct nvme_exec *x);
+void nvme_exec_free(struct nvme_exec *x);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Admin commands that housekeeping sends by itself: asynchronous event requests, the log pages that clear their
+ * events, rescans of changed namespaces, aborts. Each has a slot of its own; completions only set flags, and
+ * nvme_hk_events_run() sends.
+ */
+#include <stdlib.h>
+
+#include "nvme/admin.h"
+#include "nvme/hk.h"
+#include "nvme/identify.h"
+
+static bool send(struct nvme_ctrl *c, struct nvme_hk_req *r, int64_t now)
+{
+	r->req.ended = false;
+	r->req.status = 0;
+	if (nvme_admin_send(c, &r->req, now))
+		return false; /* full: once more after something completed */
+	/* never reaches 0: the slot is housekeeping's, the command's share of it comes and goes */
+	atomic_fetch_add_explicit(&r->req.refs, 1, memory_order_relaxed);
+	r->busy = true;
+	return true;
+}
+
+static void want_log(struct nvme_hk *hk, uint32_t lid) { hk->logs[lid / 32] |= 1u << (lid % 32); }
+
+static void aer_done(struct nvme_admin_req *req)
+{
+	struct nvme_hk_req *r = req->arg;
+	struct nvme_hk *hk = r->c->hk;
+	uint32_t dw0 = req->dw0;
+
+	r->busy = false;
+	if (req->err) {
+		r->off = req->status; /* refused: asking again would be refused again */
+		return;
+	}
+	nvme_ctrl_event(r->c, dw0);
+	if (NVME_AER_LOG(dw0))
+		want_log(hk, NVME_AER_LOG(dw0));
+	if (NVME_AER_TYPE(dw0) == NVME_AER_NOTICE && NVME_AER_INFO(dw0) == NVME_AER_NOTICE_NS)
+		hk->scan_again = true;
+}
+
+static void plain_done(struct nvme_admin_req *req)
+{
+	struct nvme_hk_req *r = req->arg;
+
+	r->busy = false;
+}
+
+static void scan_done(struct nvme_admin_req *req)
+{
+	struct nvme_hk_req *r = req->arg;
+	struct nvme_ns_facts f = { 0 };
+
+	r->busy = false;
+	if (req->err && !req->status)
+		return; /* never answered: it says nothing about the namespace */
+	if (!req->err)
+		nvme_ns_parse(r->c, req->data, &f);
+	nvme_ns_update(&r->c->ns[r->c->hk->scan_at], &f);
+	r->c->hk->scan_at++;
+}
+
+static int init_req(struct nvme_ctrl *c, struct nvme_hk_req *r, uint8_t opcode, bool data,
+		    void (*done)(struct nvme_admin_req *req))
+{
+	r->c = c;
+	r->req.sqe.opcode = opcode;
+	r->req.slot = -1;
+	r->req.arg = r;
+	r->req.done = done;
+	atomic_init(&r->req.refs, 1);
+	if (!data)
+		return 0;
+	r->req.nbytes = NVME_HK_DATA;
+	r->req.data = calloc(1, NVME_HK_DATA);
+	return r->req.data ? 0 : -ENOMEM;
+}
+
+int nvme_hk_events_init(struct nvme_ctrl *c)
+{
+	struct nvme_hk *hk = c->hk;
+	/* at most half of the queue is for ever occupied by event requests; a queue of two entries has none */
+	uint32_t room = (c->admin->conf.depth - 1) / 2;
+	int err;
+
+	hk->nr_aer = min_u32(min_u32(c->aerl + 1, NVME_HK_AERS), room);
+	hk->nr_abort = min_u32(c->acl + 1, NVME_HK_ABORTS);
+	hk->scan_at = c->nr_ns;
+	for (uint32_t i = 0; i < hk->nr_aer; i++)
+		init_req(c, &hk->aer[i], NVME_ADM_ASYNC_EVENT, false, aer_done);
+	for (uint32_t i = 0; i < hk->nr_abort; i++)
+		init_req(c, &hk->abort[i], NVME_ADM_ABORT, false, plain_done);
+	err = init_req(c, &hk->log, NVME_ADM_GET_LOG, true, plain_done);
+	if (!err)
+		err = init_req(c, &hk->scan, NVME_ADM_IDENTIFY, true, scan_done);
+	return err;
+}
+
+void nvme_hk_events_done(struct nvme_hk *hk)
+{
+	free(hk->log.req.data);
+	free(hk->scan.req.data);
+}
+
+void nvme_hk_events_rearm(struct nvme_ctrl *c)
+{
+	for (uint32_t i = 0; i < c->hk->nr_aer; i++)
+		c->hk->aer[i].off = false;
+	memset(c->hk->logs, 0, sizeof(c->hk->logs));
+}
+
+static uint32_t log_bytes(uint32_t lid)
+{
+	switch (lid) {
+	case NVME_LOG_ERROR:
+		return sizeof(struct nvme_error_log);
+	case NVME_LOG_CHANGED_NS:
+		return 4096;
+	default:
+		return 512;
+	}
+}
+
+static bool send_log(struct nvme_ctrl *c, int64_t now)
+{
+	struct nvme_hk *hk = c->hk;
+
+	for (uint32_t w = 0; w < ARRAY_SIZE(hk->logs); w++) {
+		uint32_t lid, bytes;
+
+		if (!hk->logs[w])
+			continue;
+		lid = w * 32 + (uint32_t)__builtin_ctz(hk->logs[w]);
+		bytes = log_bytes(lid);
+		hk->log.req.nbytes = bytes;
+		hk->log.req.sqe.nsid = le32_put(NVME_NSID_ALL);
+		hk->log.req.sqe.cdw10 = le32_put(lid | (bytes / 4 - 1) << 16); /* RAE 0: reading clears the event */
+		if (!send(c, &hk->log, now))
+			return false;
+		hk->logs[w] &= hk->logs[w] - 1;
+		return true;
+	}
+	return false;
+}
+
+static bool send_scan(struct nvme_ctrl *c, int64_t now)
+{
+	struct nvme_hk *hk = c->hk;
+
+	if (hk->scan_at >= c->nr_ns) {
+		if (!hk->scan_again)
+			return false;
+		hk->scan_again = false;
+		hk->scan_at = 0;
+	}
+	if (hk->scan_at >= c->nr_ns)
+		return false;
+	hk->scan.req.sqe.nsid = le32_put(c->ns[hk->scan_at].nsid);
+	hk->scan.req.sqe.cdw10 = le32_put(NVME_CNS_NS);
+	return send(c, &hk->scan, now);
+}
+
+void nvme_hk_abort(struct nvme_ctrl *c, uint16_t qid, uint16_t cid)
+{
+	struct nvme_hk *hk = c->hk;
+
+	pthread_mutex_lock(&c->admin_lock);
+	if (hk->aborts_tail - hk->aborts_head < NVME_HK_ABORT_QUEUE) /* best effort: beyond it nobody would wait */
+		hk->aborts[hk->aborts_tail++ % NVME_HK_ABORT_QUEUE] = (uint32_t)cid << 16 | qid;
+	pthread_mutex_unlock(&c->admin_lock);
+	nvme_hk_poke(c);
+}
+
+static bool send_aborts(struct nvme_ctrl *c, int64_t now)
+{
+	struct nvme_hk *hk = c->hk;
+	bool sent = false;
+
+	for (uint32_t i = 0; i < hk->nr_abort; i++) {
+		bool some;
+
+		if (hk->abort[i].busy)
+			continue;
+		pthread_mutex_lock(&c->admin_lock);
+		some = hk->aborts_head != hk->aborts_tail;
+		if (some)
+			hk->abort[i].req.sqe.cdw10 =
+				le32_put(hk->aborts[hk->aborts_head % NVME_HK_ABORT_QUEUE]);
+		pthread_mutex_unlock(&c->admin_lock);
+		if (!some || !send(c, &hk->abort[i], now))
+			break;
+		pthread_mutex_lock(&c->admin_lock);
+		hk->aborts_head++;
+		pthread_mutex_unlock(&c->admin_lock);
+		atomic_fetch_add_explicit(&c->nr_aborts, 1, memory_order_relaxed);
+		sent = true;
+	}
+	return sent;
+}
+
+void nvme_hk_events_run(struct nvme_ctrl *c, int64_t now)
+{
+	struct nvme_hk *hk = c->hk;
+	bool sent = send_aborts(c, now);
+
+	for (uint32_t i = 0; i < hk->nr_aer; i++)
+		if (!hk->aer[i].busy && !hk->aer[i].off)
+			sent |= send(c, &hk->aer[i], now);
+	if (!hk->log.busy)
+		sent |= send_log(c, now);
+	if (!hk->scan.busy)
+		sent |= send_scan(c, now);
+	if (sent)
+		c->admin->ops->kick(c->admin, false);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The executor: a native thread that owns the controller's last queue pair from bring-up on. It serves channels that
+ * have no pair of their own, and everything that is to be polled. Channels hand operations over on a lock-free
+ * stack that is taken whole; no memory is needed for it, so it cannot be full: what does not fit into the queue waits
+ * in the lane.
+ */
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "nvme/chan.h"
+#include "nvme/end.h"
+#include "support/barrier.h"
+
+#define IDLE_SPIN_NS (50 * NSEC_PER_USEC) /* nothing to do: look for so long, then sleep */
+#define BUSY_SPIN_NS NSEC_PER_MSEC /* commands at the device: look for so long without one coming back */
+
+void nvme_exec_post(struct nvme_exec *x, struct nvme_op *first, struct nvme_op *last)
+{
+	struct nvme_op *head = atomic_load_explicit(&x->posted, memory_order_relaxed);
+
+	do
+		last->next = head;
+	while (!atomic_compare_exchange_weak_explicit(&x->posted, &head, first, memory_order_release,
+						      memory_order_relaxed));
+	nvme_wake(&x->word, x->fd);
+}
+
+/* Onto the lane, oldest first. Locked. */
+static bool take_posted(struct nvme_exec *x)
+{
+	struct nvme_op *op, *rev = NULL;
+
+	if (!atomic_load_explicit(&x->posted, memory_order_relaxed))
+		return false;
+	op = atomic_exchange_explicit(&x->posted, NULL, memory_order_acquire);
+	while (op) {
+		struct nvme_op *next = op->next;
+
+		op->next = rev;
+		rev = op;
+		op = next;
+	}
+	while (rev) {
+		struct nvme_op *next = rev->next;
+
+		nvme_lane_queue(&x->lane, rev);
+		rev = next;
+	}
+	return true;
+}
+
+void nvme_exec_drain(struct nvme_exec *x)
+{
+	pthread_mutex_lock(&x->lane.lock);
+	take_posted(x);
+	pthread_mutex_unlock(&x->lane.lock);
+}
+
+static bool turn(struct nvme_exec *x)
+{
+	struct nvme_lane *l = &x->lane;
+	bool some;
+
+	pthread_mutex_lock(&l->lock);
+	some = take_posted(x);
+	if (l->pending[0].head || l->pending[1].head)
+		some |= nvme_lane_pump(l, now_ns(), false) > 0;
+	some |= nvme_lane_reap(l, false) > 0;
+	if (l->next_timer != INT64_MAX)
+		nvme_lane_expire(l, now_ns());
+	if (unlikely(atomic_load_explicit(&l->ctrl->state, memory_order_acquire) >= NVME_WEDGED))
+		nvme_lane_fail(l);
+	pthread_mutex_unlock(&l->lock);
+	return some;
+}
+
+/* Nothing may be missed between the last look and the sleep: arm, fence, look, sleep. */
+static void sleep_armed(struct nvme_exec *x)
+{
+	struct pollfd pfd = { .fd = x->fd, .events = POLLIN };
+	uint64_t count;
+
+	atomic_store_explicit(&x->word, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!atomic_load_explicit(&x->posted, memory_order_relaxed) && !nvme_lane_peek(&x->lane) &&
+	    !atomic_load_explicit(&x->stop, memory_order_relaxed))
+		poll(&pfd, 1, 1000);
+	atomic_store_explicit(&x->word, 0, memory_order_relaxed);
+	if (read(x->fd, &count, sizeof(count)) < 0)
+		return; /* EAGAIN: it was not signalled */
+}
+
+static void *exec_main(void *arg)
+{
+	struct nvme_exec *x = arg;
+	int64_t since = now_ns();
+	uint32_t idle = 0;
+
+	while (!atomic_load_explicit(&x->stop, memory_order_acquire)) {
+		int64_t spin;
+
+		if (turn(x)) {
+			idle = 0;
+			continue;
+		}
+		if (!idle++)
+			since = now_ns();
+		cpu_relax();
+		if (idle & 15)
+			continue;
+		spin = atomic_load_explicit(&x->lane.inflight, memory_order_relaxed) ? BUSY_SPIN_NS : IDLE_SPIN_NS;
+		if (now_ns() - since < spin)
+			continue;
+		sleep_armed(x);
+		idle = 0;
+	}
+	return NULL;
+}
+
+static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
+{
+	struct nvme_qslot *s = &c->q[c->nr_qpairs - 1];
+	struct nvme_exec *x = calloc(1, sizeof(*x));
+	int err;
+
+	if (!x)
+		return -ENOMEM;
+	x->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (x->fd < 0) {
+		err = -errno;
+		goto free_x;
+	}
+	err = nvme_lane_init(&x->lane, c, x->fd, &x->word);
+	if (err)
+		goto close_fd;
+	if (!nvme_lane_take(&x->lane, s)) {
+		err = -EBUSY;
+		goto lane_done;
+	}
+	err = -pthread_create(&x->thread, NULL, exec_main, x);
+	if (err)
+		goto lane_done;
+	*ret = x;
+	return 0;
+lane_done:
+	nvme_lane_done(&x->lane);
+close_fd:
+	close(x->fd);
+free_x:
+	free(x);
+	return err;
+}
+
+int nvme_exec_get(struct nvme_ctrl *c, struct nvme_exec **ret)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&c->lock);
+	if (!c->exec)
+		err = exec_new(c, &c->exec);
+	*ret = c->exec;
+	pthread_mutex_unlock(&c->lock);
+	return err;
+}
+
+void nvme_exec_free(struct nvme_exec *x)
+{
+	if (!x)
+		return;
+	atomic_store_explicit(&x->stop, true, memory_order_release);
+	nvme_signal(x->fd);
+	pthread_join(x->thread, NULL);
+	nvme_lane_done(&x->lane);
+	close(x->fd);
+	free(x);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* Starting single operations and collecting ended ones: the calls that a loop makes. */
+#include <poll.h>
+#include <unistd.h>
+
+#include "nvme/chan.h"
+#include "nvme/end.h"
+#include "nvme/spin.h"
+
+#define OP_NOSPIN 0x200u
+#define OP_SPIN 0x400u
+#define OP_POLL 0x800u
+#define OP_FUA 0x100u
+
+/* Size class of the latency estimates. */
+static inline uint32_t size_class(uint64_t nbytes)
+{
+	uint32_t k = 64 - (uint32_t)__builtin_clzll(nbytes >> 12 | 1);
+
+	return k > 15 ? 15 : k;
+}
+
+static inline void learn(struct nvme_chan *ch, const struct nvme_op *op, int64_t now)
+{
+	nvme_median(&ch->est_ns[size_class(op->nbytes)], now - op->start);
+}
+
+static enum nvme_mode mode_of(const struct nvme_chan *ch, uint32_t flags)
+{
+	if (likely(!(flags & (OP_NOSPIN | OP_SPIN | OP_POLL))))
+		return ch->mode;
+	return flags & OP_POLL ? NVME_MODE_POLL : flags & OP_SPIN ? NVME_MODE_INLINE : NVME_MODE_INTERRUPT;
+}
+
+/* What a caller may spend on looking: ns, 0: do not look at all. */
+static int64_t budget(const struct nvme_chan *ch, enum nvme_mode mode, uint64_t nbytes)
+{
+	const struct nvme_ctrl *c = ch->ctrl;
+	int64_t most = c->p.spin_ns;
+
+	if (mode == NVME_MODE_INLINE)
+		return most;
+	if (mode != NVME_MODE_ADAPTIVE)
+		return 0;
+	if (c->wake_ns > most)
+		most = c->wake_ns;
+	return ch->est_ns[size_class(nbytes)] < most ? most : 0;
+}
+
+static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn_it)
+{
+	int64_t res = nvme_op_result(op);
+
+	if (learn_it)
+		learn(ch, op, now_ns());
+	if (unlikely(op->err))
+		ch->last = *op;
+	ch->inline_done++;
+	nvme_chan_collected(ch, op);
+	return res;
+}
+
+/* Own queue pair: send, look for as long as it may pay, else arm. */
+static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode mode)
+{
+	struct nvme_lane *l = &ch->own;
+	int64_t most = budget(ch, mode, op->nbytes);
+	/* a small read that memory or the page cache can serve costs less to serve here than to hand over */
+	bool step = nvme_can_step(ch, mode, op->opcode, op->nbytes), over;
+
+	pthread_mutex_lock(&l->lock);
+	l->gather = true;
+	l->want = op;
+	nvme_lane_queue(l, op);
+	nvme_lane_pump(l, op->start, most || step);
+	if (most || step) {
+		if (step)
+			nvme_lane_step(l, 1);
+		nvme_lane_reap(l, true);
+		if (!nvme_op_over(op) && most)
+			nvme_spin(l, op->start + most, step, op);
+		if (!nvme_op_over(op))
+			nvme_lane_kick(l);
+	}
+	over = nvme_op_over(op);
+	l->want = NULL;
+	l->gather = false;
+	pthread_mutex_unlock(&l->lock);
+	if (over)
+		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
+	nvme_chan_arm(ch);
+	return INT64_MIN;
+}
+
+static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode mode)
+{
+	int64_t most = budget(ch, mode, op->nbytes);
+
+	op->exec = true;
+	nvme_exec_post(ch->ctrl->exec, op, op);
+	/* the operation is the executor's until it comes back on our list */
+	if (most && nvme_spin_ended(ch, op->start + most, op))
+		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
+	nvme_chan_arm(ch);
+	return INT64_MIN;
+}
+
+int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
+		     uint64_t offset, uint32_t flags)
+{
+	uint32_t opcode = flags & 0xff;
+	enum nvme_mode mode = mode_of(ch, flags);
+	struct mem_map *m = NULL;
+	struct nvme_exec *x;
+	struct nvme_op *op;
+	int64_t res;
+	int err;
+
+	if (unlikely(atomic_load_explicit(&ch->ctrl->state, memory_order_acquire) != NVME_LIVE))
+		return nvme_ctrl_check(ch->ctrl);
+	if (nvme_opcode_has_data(opcode)) {
+		m = mem_get(&ch->ctrl->mem, map, 1);
+		if (unlikely(!m))
+			return -ESTALE;
+	}
+	op = nvme_chan_op_get(ch);
+	if (unlikely(!op)) {
+		err = -ENOMEM;
+		goto put_map;
+	}
+	err = nvme_check(ch->ctrl, ns, m, buf_off, nbytes, offset, opcode, flags & OP_FUA, op);
+	if (unlikely(err))
+		goto put_op;
+	if (unlikely(!nbytes && opcode != NVME_IO_FLUSH)) {
+		res = 0;
+		goto nothing;
+	}
+	op->exec = false;
+	op->start = now_ns();
+	atomic_fetch_add_explicit(&ns->ref, 1, memory_order_relaxed);
+	if (likely(ch->owns && mode != NVME_MODE_POLL)) {
+		res = run_direct(ch, op, mode);
+	} else {
+		err = nvme_exec_get(ch->ctrl, &x);
+		if (err) {
+			atomic_fetch_sub_explicit(&ns->ref, 1, memory_order_relaxed);
+			goto put_op;
+		}
+		res = run_exec(ch, op, mode);
+	}
+	if (likely(res != INT64_MIN))
+		return res;
+	return (int64_t)(NVME_PENDING | nvme_op_token(op));
+put_op:
+	res = err;
+nothing:
+	nvme_chan_op_put(ch, op);
+	if (m)
+		mem_put(m, 1);
+	return res;
+put_map:
+	if (m)
+		mem_put(m, 1);
+	return err;
+}
+
+/* Move what others handed over to the ready list, in the order it came. */
+static void take_ended(struct nvme_chan *ch)
+{
+	struct nvme_op *op, *rev = NULL, **tail = &ch->ready;
+
+	if (!atomic_load_explicit(&ch->ended, memory_order_relaxed))
+		return;
+	/* acquire: the operations' fields as they were when they were pushed */
+	op = atomic_exchange_explicit(&ch->ended, NULL, memory_order_acquire);
+	while (op) {
+		struct nvme_op *next = op->next;
+
+		op->next = rev;
+		rev = op;
+		op = next;
+	}
+	while (*tail)
+		tail = &(*tail)->next;
+	*tail = rev;
+}
+
+bool nvme_chan_take(struct nvme_chan *ch, const struct nvme_op *op)
+{
+	take_ended(ch);
+	for (struct nvme_op **p = &ch->ready; *p; p = &(*p)->next) {
+		if (*p != op)
+			continue;
+		*p = op->next;
+		return true;
+	}
+	return false;
+}
+
+static uint32_t take_ready(struct nvme_chan *ch, struct nvme_op **out, uint32_t max)
+{
+	uint32_t n = 0;
+
+	while (n < max && ch->ready) {
+		struct nvme_op *op = ch->ready;
+
+		ch->ready = op->next;
+		out[n++] = op;
+	}
+	return n;
+}
+
+static void reap_own(struct nvme_chan *ch, struct nvme_sink *sink)
+{
+	struct nvme_lane *l = &ch->own;
+
+	if (!atomic_load_explicit(&l->inflight, memory_order_relaxed) &&
+	    !atomic_load_explicit(&l->queued, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&l->lock);
+	l->sink = sink;
+	l->gather = true;
+	nvme_lane_reap(l, false);
+	if (l->next_timer != INT64_MAX)
+		nvme_lane_expire(l, now_ns());
+	if (unlikely(atomic_load_explicit(&ch->ctrl->state, memory_order_acquire) >= NVME_WEDGED))
+		nvme_lane_fail(l);
+	l->sink = NULL;
+	l->gather = false;
+	pthread_mutex_unlock(&l->lock);
+}
+
+uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max)
+{
+	struct nvme_sink sink = { .out = out, .max = max };
+	int64_t now = 0;
+
+	take_ended(ch);
+	sink.n = take_ready(ch, out, max);
+	if (ch->owns && sink.n < max)
+		reap_own(ch, &sink);
+	if (sink.n < max) {
+		take_ended(ch);
+		sink.n += take_ready(ch, out + sink.n, max - sink.n);
+	}
+	if (ch->mode == NVME_MODE_ADAPTIVE)
+		for (uint32_t i = 0; i < sink.n; i++) {
+			if (out[i]->flags & NVME_OPF_ADMIN || out[i]->silent)
+				continue;
+			now = now ? now : now_ns();
+			if (out[i]->flags & NVME_OPF_HANDLE)
+				nvme_median(&out[i]->batch->est_ns, now - out[i]->batch->start);
+			else
+				learn(ch, out[i], now);
+		}
+	return sink.n;
+}
+
+int nvme_chan_reap(struct nvme_chan *ch, struct nvme_op **out, uint32_t max)
+{
+	uint64_t count;
+	uint32_t n;
+
+	if (read(ch->fd, &count, sizeof(count)) == sizeof(count))
+		ch->wakeups++;
+	n = nvme_chan_poll(ch, out, max);
+	if (n == max) /* there may be more: stay readable */
+		nvme_signal(ch->fd);
+	else
+		nvme_chan_arm(ch);
+	return (int)n;
+}
+
+int nvme_chan_wait(struct nvme_chan *ch, struct nvme_op **out, uint32_t max, int64_t timeout_ns)
+{
+	int64_t end = timeout_ns > 0 ? now_ns() + timeout_ns : INT64_MAX;
+
+	for (;;) {
+		struct pollfd pfd = { .fd = ch->fd, .events = POLLIN };
+		int64_t left;
+		int n = nvme_chan_reap(ch, out, max);
+		struct timespec ts;
+
+		if (n)
+			return n;
+		left = end == INT64_MAX ? NSEC_PER_SEC : end - now_ns();
+		if (left <= 0)
+			return 0;
+		ts = (struct timespec){ .tv_sec = left / NSEC_PER_SEC, .tv_nsec = left % NSEC_PER_SEC };
+		if (ppoll(&pfd, 1, &ts, NULL) < 0)
+			return -errno;
+	}
+}
+
+void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns)
+{
+	struct nvme_op *op = nvme_chan_op_find(ch, token);
+	struct nvme_lane *l;
+
+	if (!op || op->flags & (NVME_OPF_HANDLE | NVME_OPF_ADMIN))
+		return;
+	l = nvme_op_lane(op);
+	if (op->exec)
+		nvme_exec_drain(ch->ctrl->exec);
+	pthread_mutex_lock(&l->lock);
+	if (nvme_op_live(op)) {
+		op->timer.is_grace = op->timer.is_batch = false;
+		nvme_lane_timer(l, &op->timer, now_ns() + timeout_ns);
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns)
+{
+	struct nvme_op *op = nvme_chan_op_find(ch, token);
+	struct nvme_lane *l;
+	int res = 0;
+
+	if (!op || op->flags & (NVME_OPF_HANDLE | NVME_OPF_ADMIN))
+		return 0;
+	l = nvme_op_lane(op);
+	if (op->exec)
+		nvme_exec_drain(ch->ctrl->exec); /* what was posted is on the lane, where it can be found */
+	pthread_mutex_lock(&l->lock);
+	if (nvme_op_live(op)) {
+		res = 1;
+		nvme_lane_cancel(l, op, -ECANCELED);
+		if (nvme_op_state(op) == NVME_OP_SENT) {
+			op->timer.is_grace = true;
+			op->timer.is_batch = false;
+			nvme_lane_timer(l, &op->timer, now_ns() + grace_ns);
+		}
+	}
+	pthread_mutex_unlock(&l->lock);
+	/* what ended just now is on our own list: have the loop come round for it */
+	nvme_chan_arm(ch);
+	return res;
+}

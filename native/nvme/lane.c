@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* Sending and completing operations: the engine's hot path. The lane's lock is held throughout. */
+#include "nvme/lane.h"
+
+#include "nvme/chan.h"
+#include "nvme/end.h"
+
+#define PUMP 32 /* commands built before they are handed on */
+#define REAP 64
+
+/* Batch items go to the deep pair where there is one. */
+static inline uint8_t pick(const struct nvme_lane *l, const struct nvme_op *op)
+{
+	return op->batch && l->nr_qp > 1;
+}
+
+static inline void add_queued(struct nvme_lane *l, uint32_t n)
+{
+	/* one writer: whoever holds the lock */
+	atomic_store_explicit(&l->queued, atomic_load_explicit(&l->queued, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+static inline void add_inflight(struct nvme_lane *l, uint32_t n)
+{
+	atomic_store_explicit(&l->inflight, atomic_load_explicit(&l->inflight, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op)
+{
+	struct nvme_fifo *f;
+
+	/* kept: a deep pair may be leased while the operation waits */
+	op->qp = pick(l, op);
+	f = &l->pending[op->qp];
+	op->next = NULL;
+	op->pprev = f->tail;
+	*f->tail = op;
+	f->tail = &op->next;
+	nvme_op_set(op, NVME_OP_QUEUED);
+	add_queued(l, 1);
+}
+
+void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
+{
+	*op->pprev = op->next;
+	if (op->next)
+		op->next->pprev = op->pprev;
+	else
+		l->pending[op->qp].tail = op->pprev;
+	add_queued(l, (uint32_t)-1);
+}
+
+/* Describe the next command of @op; nothing of @op changes until it was accepted. */
+static inline void next_io(struct nvme_op *op, struct nvme_io *io)
+{
+	const struct nvme_ns *ns = op->ns;
+	uint64_t n = op->left;
+	uint32_t nlb;
+
+	*io = (struct nvme_io){ .owner = op, .nsid = ns->nsid, .opcode = op->opcode };
+	switch (op->opcode) {
+	case NVME_IO_READ:
+	case NVME_IO_WRITE:
+	case NVME_IO_COMPARE:
+		n = min_u64(n, ns->max_bytes);
+		io->map = op->map;
+		io->buf_off = op->buf_off;
+		break;
+	case NVME_IO_VERIFY:
+		n = min_u64(n, ns->max_bytes);
+		break;
+	case NVME_IO_WRITE_ZEROES:
+		n = min_u64(n, 65536ull << ns->lba_shift); /* NLB is 16 bits, zero based */
+		break;
+	case NVME_IO_DSM:
+		n = min_u64(n, 1ull << 30); /* so that the byte count stays in 32 bits */
+		op->dsm = (struct nvme_dsm_range){ .slba = le64_put(op->slba),
+						   .nlb = le32_put((uint32_t)(n >> ns->lba_shift)) };
+		io->inl = &op->dsm;
+		io->inl_len = sizeof(op->dsm);
+		io->nbytes = (uint32_t)n;
+		io->cdw11 = NVME_DSM_AD;
+		return;
+	default: /* flush */
+		return;
+	}
+	nlb = (uint32_t)(n >> ns->lba_shift) - 1;
+	io->nbytes = (uint32_t)n;
+	io->cdw10 = (uint32_t)op->slba;
+	io->cdw11 = (uint32_t)(op->slba >> 32);
+	io->cdw12 = nlb | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
+}
+
+static inline void advance(struct nvme_op *op, uint32_t nbytes)
+{
+	op->left -= nbytes;
+	op->buf_off += nbytes;
+	op->slba += nbytes >> op->ns->lba_shift;
+	op->more = op->left;
+}
+
+static inline void rewind_op(struct nvme_op *op, const struct nvme_io *io)
+{
+	op->left += io->nbytes;
+	op->buf_off -= io->nbytes;
+	op->slba -= io->nbytes >> op->ns->lba_shift;
+	op->more = true;
+	op->inflight--;
+}
+
+static uint32_t pump_one(struct nvme_lane *l, uint32_t idx, int64_t now, bool hold)
+{
+	struct nvme_fifo *f = &l->pending[idx];
+	struct nvme_qpair *qp = l->qp[idx];
+	struct nvme_io ios[PUMP];
+	uint32_t total = 0;
+
+	while (f->head) {
+		uint32_t n = 0, sent, max = min_u32(PUMP, qp->space);
+		struct nvme_op *op = f->head;
+
+		while (n < max && op) {
+			next_io(op, &ios[n]);
+			advance(op, ios[n++].nbytes);
+			op->inflight++;
+			if (op->opcode == NVME_IO_DSM) /* its range buffer is copied before it is used again */
+				break;
+			if (!op->more)
+				op = op->next;
+		}
+		if (!n)
+			break;
+		sent = qp->ops->submit(qp, ios, n, now);
+		for (uint32_t i = n; i > sent; i--)
+			rewind_op(ios[i - 1].owner, &ios[i - 1]);
+		total += sent;
+		while (f->head && !f->head->more) {
+			nvme_op_set(f->head, NVME_OP_SENT);
+			nvme_lane_unqueue(l, f->head);
+		}
+		if (sent < n)
+			break;
+	}
+	if (total) {
+		l->st.commands += total;
+		add_inflight(l, total);
+		qp->ops->kick(qp, hold);
+	}
+	return total;
+}
+
+uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold)
+{
+	uint32_t total = 0;
+
+	if (unlikely(l->failed))
+		return 0;
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		if (l->pending[i].head)
+			total += pump_one(l, i, now, hold);
+	return total;
+}
+
+static inline void count_done(struct nvme_lane *l, const struct nvme_op *op, const struct nvme_done *d)
+{
+	if (op->opcode == NVME_IO_READ) {
+		l->st.reads++;
+		l->st.read_bytes += d->nbytes;
+	} else if (op->opcode == NVME_IO_WRITE) {
+		l->st.writes++;
+		l->st.write_bytes += d->nbytes;
+	} else {
+		l->st.others++;
+	}
+}
+
+/* One command of @op came back. */
+static inline void command_done(struct nvme_lane *l, const struct nvme_done *d)
+{
+	struct nvme_op *op = d->owner;
+
+	count_done(l, op, d);
+	op->inflight--;
+	if (unlikely(nvme_op_state(op) == NVME_OP_STRAY)) {
+		/* reported already; whoever reads the report does so without the lock */
+	} else if (likely(!d->status)) {
+		op->done += d->nbytes;
+		op->dw0 = d->dw0;
+	} else {
+		nvme_op_failed(l, op, d);
+	}
+	if (!op->inflight && !op->more)
+		nvme_op_end(l, op);
+}
+
+uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold)
+{
+	struct nvme_done done[REAP];
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < l->nr_qp; i++) {
+		struct nvme_qpair *qp = l->qp[i];
+		uint32_t n;
+
+		if (!qp->inflight)
+			continue;
+		do {
+			n = qp->ops->reap(qp, done, REAP);
+			for (uint32_t k = 0; k < n; k++)
+				command_done(l, &done[k]);
+			total += n;
+		} while (n == REAP && !(l->sink && l->sink->n >= l->sink->max));
+	}
+	if (total) {
+		add_inflight(l, -total);
+		nvme_puts_flush(&l->puts);
+		if (l->pending[0].head || l->pending[1].head)
+			nvme_lane_pump(l, now_ns(), hold);
+	}
+	return total;
+}
+
+void nvme_lane_kick(struct nvme_lane *l)
+{
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		l->qp[i]->ops->kick(l->qp[i], false);
+}
+
+uint32_t nvme_lane_step(struct nvme_lane *l, uint32_t max)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < l->nr_qp && n < max; i++)
+		if (l->qp[i]->inflight && l->qp[i]->ops->step)
+			n += l->qp[i]->ops->step(l->qp[i], max - n);
+	return n;
+}
+
+bool nvme_lane_peek(struct nvme_lane *l)
+{
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		if (l->qp[i]->ops->peek(l->qp[i]))
+			return true;
+	return false;
+}
+
+/* The end of sending for @op. */
+static void stop_sending(struct nvme_lane *l, struct nvme_op *op, int err)
+{
+	if (nvme_op_state(op) != NVME_OP_QUEUED)
+		return;
+	nvme_lane_unqueue(l, op);
+	nvme_op_set(op, NVME_OP_SENT);
+	if (!op->more)
+		return;
+	op->more = false;
+	if (!op->err)
+		op->err = err;
+	if (!op->inflight && op->left == op->nbytes)
+		op->outcome = NVME_NEVER_SENT;
+}
+
+void nvme_lane_cancel(struct nvme_lane *l, struct nvme_op *op, int err)
+{
+	if (!nvme_op_live(op))
+		return;
+	op->flags |= NVME_OPF_CANCELLED;
+	stop_sending(l, op, err);
+	if (!op->inflight)
+		nvme_op_end(l, op);
+}
+
+void nvme_lane_abandon(struct nvme_lane *l, struct nvme_op *op, int err)
+{
+	if (!nvme_op_live(op))
+		return;
+	stop_sending(l, op, err);
+	if (!op->err)
+		op->err = err;
+	if (!op->inflight)
+		nvme_op_end(l, op);
+	else
+		nvme_op_stray(l, op);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A lane: up to two queue pairs and the operations on them, run by one thread at a time under the lane's lock. The
+ * lock is the owner's own (a channel's, or the executor's): uncontended but for housekeeping, which takes it with
+ * trylock to end what is overdue while the owner sleeps. So whoever holds the lock decides who ends an operation,
+ * and no queue pair shares a lock with another.
+ */
+#ifndef NVME_LANE_H
+#define NVME_LANE_H
+
+#include "nvme/op.h"
+
+struct nvme_lane_stats {
+	uint64_t reads, writes, others, read_bytes, write_bytes, errors, commands, inline_done, wakeups,
+		doorbells, unknown_cids;
+};
+
+/* Where a running owner wants ended single operations to go, instead of the channel's list. */
+struct nvme_sink {
+	struct nvme_op **out;
+	uint32_t n, max;
+};
+
+struct nvme_fifo {
+	struct nvme_op *head, **tail;
+};
+
+/* References to give back, gathered over a run of completions of the same mapping and namespace. */
+struct nvme_puts {
+	struct mem_map *map;
+	struct nvme_ns *ns;
+	uint32_t nr_map, nr_ns;
+};
+
+struct nvme_lane {
+	pthread_mutex_t lock;
+	struct nvme_ctrl *ctrl;
+	struct nvme_qpair *qp[2]; /* general, batch (or NULL) */
+	uint32_t nr_qp;
+	struct nvme_fifo pending[2]; /* waiting for space in qp[i] */
+	struct nvme_sink *sink;
+	struct nvme_op *want; /* the owner spins for this one: it is not handed over */
+	bool gather; /* the owner is the only one to see ends before the call is over: puts may wait */
+	struct nvme_puts puts;
+	struct nvme_link timers;
+	int64_t next_timer; /* earliest deadline, INT64_MAX: none */
+	_Atomic uint32_t inflight; /* commands; written under the lock, read by anybody */
+	_Atomic uint32_t queued; /* operations pending */
+	_Atomic uint32_t *word; /* the owner's wake-up word */
+	int fd; /* the owner's eventfd */
+	int64_t hang_floor; /* commands count as sent no earlier (housekeeping itself did not run before) */
+	int64_t abort_at; /* when the oldest overdue command was asked to be aborted, 0: none */
+	uint16_t abort_cid, abort_qid;
+	bool failed; /* everything was ended after the controller failed */
+	int fail_err;
+	bool late_seen; /* a CQE was waiting at the last tick */
+	uint64_t bind[2]; /* wake-up bindings of the pairs' vectors */
+	struct nvme_lane_stats st;
+	uint64_t base_doorbells, base_unknown; /* of the pairs when they were leased */
+};
+
+int nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic uint32_t *word);
+/* Give the queue pairs back. Nothing may be in flight. */
+void nvme_lane_done(struct nvme_lane *l);
+/* Take a pair of @kind; the batch kind only while two or more pairs are free. False: none is free. */
+bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind);
+bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s);
+void nvme_lane_stats_add(struct nvme_lane_stats *sum, const struct nvme_lane_stats *st);
+void nvme_lane_stats_get(struct nvme_lane *l, struct nvme_lane_stats *ret); /* locked */
+
+/* All below: with the lock held. */
+void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op);
+/* Send what fits; returns commands sent. @hold as in nvme_qpair_ops.kick. */
+uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold);
+/* Reap all pairs, end operations, send what fits now; returns commands completed. */
+uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold);
+void nvme_lane_kick(struct nvme_lane *l);
+uint32_t nvme_lane_step(struct nvme_lane *l, uint32_t max);
+bool nvme_lane_peek(struct nvme_lane *l);
+void nvme_lane_timer(struct nvme_lane *l, struct nvme_timer *t, int64_t deadline);
+/* End everything whose time is over. */
+void nvme_lane_expire(struct nvme_lane *l, int64_t now);
+/* Stop sending for @op; it ends now if nothing of it is at the device. */
+void nvme_lane_cancel(struct nvme_lane *l, struct nvme_op *op, int err);
+/* End @op for the user although commands are at the device. */
+void nvme_lane_abandon(struct nvme_lane *l, struct nvme_op *op, int err);
+/* After ctrl state left LIVE: end all pending operations, abandon all sent ones. Idempotent. */
+void nvme_lane_fail(struct nvme_lane *l);
+/* After DMA has stopped for certain: every command is forgotten, every operation ends. */
+void nvme_lane_forget(struct nvme_lane *l, int err);
+
+/* The batch's part of cancel, deadline and grace: every item that has not ended. */
+struct nvme_batch;
+void nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err);
+void nvme_lane_abandon_batch(struct nvme_lane *l, struct nvme_batch *b, int err);
+
+/* Housekeeping's look at a lane (takes the lock with trylock): deadlines, hang clock, stragglers.
+ * Returns when to look again. @gap: housekeeping itself did not run for that long before now. */
+int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap);
+
+/* Signal @fd if *@word is armed, and disarm it. What is to be seen was stored before. True: it was armed. */
+bool nvme_wake(_Atomic uint32_t *word, int fd);
+void nvme_signal(int fd);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/* A lane's clocks: deadlines, cancel graces, the hang clock, and what happens when a controller fails. */
+#include "nvme/chan.h"
+#include "nvme/end.h"
+
+#define TICK_NS (40 * NSEC_PER_MSEC)
+#define GRAIN_NS (2 * NSEC_PER_MSEC) /* deadlines closer together than this are looked at together */
+#define ABORT_WAIT_NS NSEC_PER_SEC
+
+void nvme_lane_timer(struct nvme_lane *l, struct nvme_timer *t, int64_t deadline)
+{
+	t->deadline = deadline;
+	if (!t->link.next)
+		nvme_link_add(&l->timers, &t->link);
+	if (deadline < l->next_timer)
+		l->next_timer = deadline;
+	nvme_hk_at(l->ctrl, deadline);
+}
+
+struct abort_one {
+	struct nvme_lane *l;
+	const struct nvme_op *op;
+	uint16_t qid;
+	uint32_t left;
+};
+
+static void ask_abort(void *ctx, void *owner, uint16_t cid)
+{
+	struct abort_one *a = ctx;
+
+	if (owner != a->op || !a->left)
+		return;
+	a->left--;
+	nvme_hk_abort(a->l->ctrl, a->qid, cid);
+}
+
+/* Best effort: what is asked for is bounded by the controller's Abort limit. */
+static void abort_op(struct nvme_lane *l, const struct nvme_op *op)
+{
+	struct abort_one a = { .l = l, .op = op, .left = l->ctrl->acl + 1 };
+
+	for (uint32_t i = 0; i < l->nr_qp; i++) {
+		a.qid = l->qp[i]->conf.qid;
+		l->qp[i]->ops->each(l->qp[i], ask_abort, &a);
+	}
+}
+
+static void time_over(struct nvme_lane *l, struct nvme_timer *t)
+{
+	int err = t->is_grace ? -ECANCELED : -ETIMEDOUT;
+
+	atomic_fetch_add_explicit(t->is_grace ? &l->ctrl->nr_cancels : &l->ctrl->nr_timeouts, 1, memory_order_relaxed);
+	if (t->is_batch) {
+		nvme_lane_abandon_batch(l, container_of(t, struct nvme_batch, timer), err);
+		return;
+	}
+	if (t->is_grace)
+		abort_op(l, container_of(t, struct nvme_op, timer));
+	nvme_lane_abandon(l, container_of(t, struct nvme_op, timer), err);
+}
+
+void nvme_lane_expire(struct nvme_lane *l, int64_t now)
+{
+	int64_t next = INT64_MAX;
+
+	if (now < l->next_timer)
+		return;
+	for (struct nvme_link *p = l->timers.next, *n; p != &l->timers; p = n) {
+		struct nvme_timer *t = container_of(p, struct nvme_timer, link);
+
+		n = p->next; /* ending one operation unlinks no other's timer */
+		if (t->deadline <= now) {
+			nvme_link_del(p);
+			time_over(l, t);
+		} else if (t->deadline < next) {
+			next = t->deadline;
+		}
+	}
+	l->next_timer = next == INT64_MAX ? next : (int64_t)max_u64((uint64_t)next, (uint64_t)(now + GRAIN_NS));
+	if (next != INT64_MAX)
+		nvme_hk_at(l->ctrl, l->next_timer);
+	nvme_puts_flush(&l->puts);
+}
+
+/* Items of a batch that sit in the queue: taken out in one walk. */
+static void unqueue_batch(struct nvme_lane *l, struct nvme_batch *b, int err)
+{
+	for (uint32_t i = 0; i < b->cap; i++) {
+		struct nvme_op *op = &b->ops[i];
+
+		if (nvme_op_live(op))
+			nvme_lane_cancel(l, op, err);
+	}
+}
+
+void nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err)
+{
+	unqueue_batch(l, b, err);
+	nvme_puts_flush(&l->puts);
+}
+
+void nvme_lane_abandon_batch(struct nvme_lane *l, struct nvme_batch *b, int err)
+{
+	unqueue_batch(l, b, err);
+	for (uint32_t i = 0; i < b->cap; i++)
+		nvme_lane_abandon(l, &b->ops[i], err);
+	nvme_puts_flush(&l->puts);
+}
+
+static void abandon_owner(void *ctx, void *owner, uint16_t cid)
+{
+	struct nvme_lane *l = ctx;
+
+	(void)cid;
+	nvme_lane_abandon(l, owner, l->fail_err);
+}
+
+void nvme_lane_fail(struct nvme_lane *l)
+{
+	bool first = !l->failed;
+
+	l->failed = true;
+	if (first)
+		l->fail_err = nvme_ctrl_check(l->ctrl) ?: -EHOSTDOWN;
+	for (uint32_t i = 0; i < 2; i++)
+		while (l->pending[i].head)
+			nvme_lane_abandon(l, l->pending[i].head, l->fail_err);
+	if (!first)
+		return;
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		l->qp[i]->ops->each(l->qp[i], abandon_owner, l);
+	nvme_puts_flush(&l->puts);
+}
+
+static void forgotten(void *ctx, const struct nvme_done *d)
+{
+	struct nvme_lane *l = ctx;
+	struct nvme_op *op = d->owner;
+
+	op->inflight--;
+	if (nvme_op_state(op) == NVME_OP_QUEUED) {
+		nvme_lane_unqueue(l, op);
+		nvme_op_set(op, NVME_OP_SENT);
+	}
+	if (nvme_op_state(op) != NVME_OP_STRAY) {
+		op->more = false;
+		if (!op->err)
+			op->err = l->fail_err;
+		op->outcome = NVME_UNKNOWN;
+	}
+	if (!op->inflight)
+		nvme_op_end(l, op);
+}
+
+void nvme_lane_forget(struct nvme_lane *l, int err)
+{
+	l->fail_err = err;
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		l->qp[i]->ops->fail_all(l->qp[i], forgotten, l);
+	for (uint32_t i = 0; i < 2; i++)
+		while (l->pending[i].head)
+			nvme_lane_cancel(l, l->pending[i].head, err);
+	atomic_store_explicit(&l->inflight, 0, memory_order_relaxed);
+	l->failed = false;
+	l->abort_at = 0;
+	nvme_puts_flush(&l->puts);
+}
+
+/* The hang clock: missed interrupt, then Abort, then wedge. */
+static void watch(struct nvme_lane *l, int64_t now)
+{
+	int64_t hang = l->ctrl->p.hang_io_ns;
+	struct nvme_stuck s;
+
+	if (hang <= 0 || now - l->hang_floor < hang)
+		return;
+	for (uint32_t i = 0; i < l->nr_qp; i++) {
+		struct nvme_qpair *qp = l->qp[i];
+
+		if (!qp->inflight || !qp->ops->oldest(qp, now - hang, &s))
+			continue;
+		if (qp->ops->peek(qp)) /* done, not collected: its owner is asleep or blocked */
+			continue;
+		if (!l->abort_at || l->abort_qid != qp->conf.qid || l->abort_cid != s.cid) {
+			l->abort_at = now;
+			l->abort_qid = qp->conf.qid;
+			l->abort_cid = s.cid;
+			nvme_hk_abort(l->ctrl, qp->conf.qid, s.cid);
+		} else if (now - l->abort_at > (int64_t)min_u64(ABORT_WAIT_NS, (uint64_t)hang)) {
+			nvme_ctrl_fail(l->ctrl, NVME_WEDGED,
+				       "command %#x of queue %u did not complete in %.1f s, nor after an Abort", s.cid,
+				       qp->conf.qid, (double)(now - s.sent_ns) / NSEC_PER_SEC);
+		}
+		return;
+	}
+	l->abort_at = 0;
+}
+
+int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap)
+{
+	int64_t next = now + TICK_NS;
+
+	if (pthread_mutex_trylock(&l->lock))
+		return now + GRAIN_NS;
+	if (gap)
+		l->hang_floor = now;
+	if (atomic_load_explicit(&l->ctrl->state, memory_order_acquire) >= NVME_WEDGED)
+		nvme_lane_fail(l);
+	nvme_lane_expire(l, now);
+	if (l->next_timer < next)
+		next = l->next_timer;
+	if (atomic_load_explicit(&l->inflight, memory_order_relaxed)) {
+		bool late = nvme_lane_peek(l) && atomic_load_explicit(l->word, memory_order_relaxed);
+
+		/* twice in a row: the interrupt was lost, not on its way */
+		if (late && l->late_seen && nvme_wake(l->word, l->fd))
+			atomic_fetch_add_explicit(&l->ctrl->nr_stragglers, 1, memory_order_relaxed);
+		l->late_seen = late;
+		watch(l, now);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return next;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/* A lane's beginning, its lease of queue pairs, and its end. */
+#include "nvme/lane.h"
+
+#include "nvme/end.h"
+
+int nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic uint32_t *word)
+{
+	int err;
+
+	memset(l, 0, sizeof(*l));
+	err = -pthread_mutex_init(&l->lock, NULL);
+	if (err)
+		return err;
+	l->ctrl = c;
+	l->fd = fd;
+	l->word = word;
+	for (int i = 0; i < 2; i++)
+		l->pending[i].tail = &l->pending[i].head;
+	nvme_link_init(&l->timers);
+	l->next_timer = INT64_MAX;
+	return 0;
+}
+
+bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s)
+{
+	struct nvme_lane *none = NULL;
+	struct nvme_qpair *qp = s->qp;
+	uint32_t i = l->nr_qp;
+
+	if (!atomic_compare_exchange_strong_explicit(&s->lane, &none, l, memory_order_acquire, memory_order_relaxed))
+		return false;
+	if (qp->conf.irq &&
+	    l->ctrl->ops->wake_bind(l->ctrl->t, qp->conf.vector, l->fd, l->word, &l->bind[i])) {
+		atomic_store_explicit(&s->lane, NULL, memory_order_release);
+		return false;
+	}
+	l->base_doorbells += qp->nr_doorbells;
+	l->base_unknown += qp->nr_unknown_cid;
+	/* housekeeping walks the pairs under the lane's lock */
+	pthread_mutex_lock(&l->lock);
+	l->qp[i] = qp;
+	l->nr_qp = i + 1;
+	pthread_mutex_unlock(&l->lock);
+	return true;
+}
+
+bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind)
+{
+	struct nvme_ctrl *c = l->ctrl;
+	uint32_t last = c->nr_qpairs - 1, nr_free = 0; /* the last one is the executor's */
+
+	for (uint32_t i = 0; i < last; i++)
+		nr_free += !atomic_load_explicit(&c->q[i].lane, memory_order_relaxed);
+	if (kind == NVME_QPAIR_BATCH && nr_free < 2)
+		return false;
+	for (uint32_t i = 0; i < last; i++)
+		if (c->q[i].qp->conf.kind == kind && nvme_lane_take(l, &c->q[i]))
+			return true;
+	/* a general lease takes a deep pair rather than none */
+	for (uint32_t i = 0; i < last && kind == NVME_QPAIR_GENERAL; i++)
+		if (nvme_lane_take(l, &c->q[i]))
+			return true;
+	return false;
+}
+
+void nvme_lane_done(struct nvme_lane *l)
+{
+	struct nvme_ctrl *c = l->ctrl;
+
+	for (uint32_t i = 0; i < l->nr_qp; i++) {
+		struct nvme_qpair *qp = l->qp[i];
+
+		if (qp->conf.irq)
+			c->ops->wake_unbind(c->t, l->bind[i]);
+		l->st.doorbells += qp->nr_doorbells;
+		l->st.unknown_cids += qp->nr_unknown_cid;
+		for (uint32_t k = 0; k < c->nr_qpairs; k++)
+			if (c->q[k].qp == qp) /* release: the pair is as we leave it */
+				atomic_store_explicit(&c->q[k].lane, NULL, memory_order_release);
+	}
+	l->st.doorbells -= l->base_doorbells;
+	l->st.unknown_cids -= l->base_unknown;
+	pthread_mutex_lock(&c->stray_lock);
+	nvme_lane_stats_add(c->gone, &l->st);
+	pthread_mutex_unlock(&c->stray_lock);
+	pthread_mutex_destroy(&l->lock);
+}
+
+void nvme_lane_stats_add(struct nvme_lane_stats *sum, const struct nvme_lane_stats *st)
+{
+	uint64_t *to = (uint64_t *)sum;
+	const uint64_t *from = (const uint64_t *)st;
+
+	for (size_t i = 0; i < sizeof(*st) / sizeof(uint64_t); i++)
+		to[i] += from[i];
+}
+
+void nvme_lane_stats_get(struct nvme_lane *l, struct nvme_lane_stats *ret)
+{
+	*ret = l->st;
+	for (uint32_t i = 0; i < l->nr_qp; i++) {
+		ret->doorbells += l->qp[i]->nr_doorbells;
+		ret->unknown_cids += l->qp[i]->nr_unknown_cid;
+	}
+	ret->doorbells -= l->base_doorbells;
+	ret->unknown_cids -= l->base_unknown;
+}

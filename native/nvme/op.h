@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An operation: one byte range to be moved, sent as one or more commands. It is checked and filled by its channel,
+ * sent and completed by the lane that runs it, and freed by its channel once its end was collected.
+ *
+ *   FREE -> POSTED (filled, on no lane yet) -> QUEUED (waiting for queue space) -> SENT (all commands out) -> ENDED -> FREE
+ *                                                \-> STRAY (ended for the user by a clock or a wedge; commands
+ *                                                    are still at the device) -> FREE with the last of them
+ */
+#ifndef NVME_OP_H
+#define NVME_OP_H
+
+#include "nvme/ctrl.h"
+
+enum nvme_op_state { NVME_OP_FREE, NVME_OP_POSTED, NVME_OP_QUEUED, NVME_OP_SENT, NVME_OP_ENDED, NVME_OP_STRAY };
+enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
+
+#define NVME_OPF_FUA 0x1
+#define NVME_OPF_CANCELLED 0x2 /* no further command is sent */
+#define NVME_OPF_ADMIN 0x4 /* carried by housekeeping */
+#define NVME_OPF_HANDLE 0x8 /* stands for a batch: its token */
+
+/* Something with a deadline: an operation, or all of a batch. */
+struct nvme_timer {
+	struct nvme_link link; /* of lane->timers, under the lane's lock */
+	int64_t deadline;
+	bool is_batch;
+	bool is_grace; /* set by a cancel: ends in -ECANCELED, not -ETIMEDOUT */
+};
+
+struct nvme_op {
+	/* sent and completed with: two cache lines */
+	struct nvme_op *next; /* of the one list it is on: pending, posted, ended, free */
+	struct nvme_op **pprev; /* pending only */
+	struct nvme_chan *chan;
+	struct nvme_batch *batch; /* NULL: a single operation */
+	struct nvme_ns *ns;
+	struct mem_map *map;
+	uint64_t buf_off; /* of the next byte to send */
+	uint64_t slba; /* of the next block to send */
+	uint64_t left; /* bytes not sent yet */
+
+	uint64_t nbytes;
+	uint64_t done; /* bytes that succeeded */
+	uint64_t cookie;
+	int64_t start; /* when it was submitted */
+	uint32_t inflight; /* commands at the device */
+	uint32_t dw0;
+	int32_t err; /* what it ends with, negative errno; 0 so far */
+	uint16_t status; /* NVMe status of the first failure */
+	uint8_t opcode;
+	_Atomic uint8_t state; /* written under the lane's lock, or by the channel while it is FREE */
+	uint8_t flags;
+	uint8_t outcome;
+	bool more; /* a command is still to be sent, also when left is 0 (flush) */
+	bool silent; /* already reported: collect to free it only */
+	bool exec; /* run by the executor's lane */
+	uint8_t qp; /* which pair of the lane */
+
+	/* rarely touched */
+	uint32_t slot;
+	uint32_t gen;
+	struct nvme_timer timer;
+	struct nvme_link stray; /* of ctrl->strays */
+	uint64_t buf_start;
+	int64_t stray_since;
+	uint16_t last_qid;
+	uint16_t last_cid;
+	struct nvme_dsm_range dsm;
+} __attribute__((aligned(CACHELINE)));
+
+#define NVME_GEN_MASK 0x3fffffffu /* tokens stay below UGDS_PENDING */
+
+static inline uint8_t nvme_op_state(const struct nvme_op *op)
+{
+	return atomic_load_explicit(&op->state, memory_order_relaxed);
+}
+static inline void nvme_op_set(struct nvme_op *op, enum nvme_op_state state)
+{
+	atomic_store_explicit(&op->state, (uint8_t)state, memory_order_relaxed);
+}
+/* On a lane: at the device or waiting for space. */
+static inline bool nvme_op_live(const struct nvme_op *op)
+{
+	uint8_t s = nvme_op_state(op);
+
+	return s == NVME_OP_QUEUED || s == NVME_OP_SENT;
+}
+/* Its outcome is final. */
+static inline bool nvme_op_over(const struct nvme_op *op)
+{
+	uint8_t s = nvme_op_state(op);
+
+	return s == NVME_OP_ENDED || s == NVME_OP_STRAY;
+}
+
+static inline uint64_t nvme_op_token(const struct nvme_op *op) { return (uint64_t)op->gen << 32 | op->slot; }
+
+static inline void nvme_link_init(struct nvme_link *head) { head->next = head->prev = head; }
+
+static inline void nvme_link_add(struct nvme_link *head, struct nvme_link *l)
+{
+	l->prev = head->prev;
+	l->next = head;
+	head->prev->next = l;
+	head->prev = l;
+}
+
+static inline void nvme_link_del(struct nvme_link *l)
+{
+	l->prev->next = l->next;
+	l->next->prev = l->prev;
+	l->next = l->prev = NULL;
+}
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/* From an enabled controller to connected queue pairs; a reset takes the same steps. */
+#include "nvme/ctrl.h"
+#include "nvme/status.h"
+
+#define GENERAL_LISTS 32
+#define BATCH_LISTS 128
+
+static int set_feature(struct nvme_ctrl *c, uint32_t fid, uint32_t dw11, uint32_t *ret_dw0, uint16_t *ret_status)
+{
+	struct nvme_sqe sqe = {
+		.opcode = NVME_ADM_SET_FEATURES,
+		.cdw10 = le32_put(fid),
+		.cdw11 = le32_put(dw11),
+	};
+
+	return nvme_admin_sync(c, &sqe, NULL, 0, false, ret_dw0, ret_status);
+}
+
+/* Ask for the events that the controller has to offer: SMART warnings, namespace and firmware notices. */
+static int ask_for_events(struct nvme_ctrl *c, struct nvme_err *err)
+{
+	uint16_t status;
+	uint32_t dw0;
+	int rc = set_feature(c, NVME_FEAT_ASYNC_EVENT, 0x1f | (c->oaes & 0x300), &dw0, &status);
+
+	if (rc && !status)
+		return nvme_err_set(err, rc, 0, "Set Features (asynchronous events) got no answer (errno %d)", -rc);
+	return 0; /* refused: then there are the events it sends anyhow */
+}
+
+static int set_arbitration(struct nvme_ctrl *c, struct nvme_err *err)
+{
+	uint16_t status;
+	uint32_t dw0;
+	int rc;
+
+	if (!c->wrr && !c->p.arb_burst)
+		return 0;
+	rc = set_feature(c, NVME_FEAT_ARBITRATION, (c->p.arb_burst & 7) | c->p.wrr_weights << 8, &dw0, &status);
+	if (rc)
+		nvme_err_set(err, rc, status, "the controller refused arbitration burst %u, weights 0x%06x: %s (status 0x%x)",
+			     c->p.arb_burst, c->p.wrr_weights, status ? nvme_status_name(status) : "no answer", status);
+	return rc;
+}
+
+static int negotiate_queues(struct nvme_ctrl *c, struct nvme_err *err)
+{
+	uint32_t want = c->nr_qpairs ? c->nr_qpairs : c->p.io_queues, dw0, granted;
+	uint16_t status;
+	int rc = set_feature(c, NVME_FEAT_NUM_QUEUES, (want - 1) | (want - 1) << 16, &dw0, &status);
+
+	if (rc)
+		return nvme_err_set(err, rc, status, "the controller granted no I/O queues (%u asked for): %s (status 0x%x)",
+				    want, status ? nvme_status_name(status) : "no answer", status);
+	granted = min_u32(dw0 & 0xffff, dw0 >> 16) + 1; /* as many pairs as the scarcer kind allows */
+	if (c->nr_qpairs && granted < c->nr_qpairs)
+		return nvme_err_set(err, -ENODEV, 0,
+				    "after the reset the controller grants %u queue pairs, before it were %u; close and "
+				    "open it again",
+				    granted, c->nr_qpairs);
+	if (!c->nr_qpairs)
+		c->nr_qpairs = min_u32(want, granted);
+	return 0;
+}
+
+static int limit_transfer(struct nvme_ctrl *c, struct nvme_err *err)
+{
+	uint32_t cap = c->ops->max_transfer ? c->ops->max_transfer(c->t, c->page_shift) : UINT32_MAX;
+	uint32_t n = min_u32(c->p.max_transfer, cap);
+
+	if (c->mdts_bytes)
+		n = min_u32(n, c->mdts_bytes);
+	n = (uint32_t)align_down(n, 1u << c->page_shift);
+	if (!n)
+		return nvme_err_set(err, -EINVAL, 0, "max_transfer %u is less than the controller's page of %u bytes",
+				    c->p.max_transfer, 1u << c->page_shift);
+	c->max_transfer = n;
+	return 0;
+}
+
+int nvme_ctrl_start(struct nvme_ctrl *c, struct nvme_err *err)
+{
+	bool again = c->identified;
+	int rc = c->admin->ops->connect(c->admin);
+
+	if (rc)
+		return nvme_err_set(err, rc, 0, "the admin queue cannot be set up (errno %d)", -rc);
+	rc = nvme_ctrl_enable(c, err);
+	if (!rc)
+		rc = nvme_ctrl_identify(c, err);
+	if (!rc && !again)
+		rc = limit_transfer(c, err);
+	if (!rc)
+		rc = ask_for_events(c, err);
+	if (!rc)
+		rc = set_arbitration(c, err);
+	if (!rc)
+		rc = negotiate_queues(c, err);
+	if (rc)
+		return rc;
+	rc = c->ops->shadow_setup ? c->ops->shadow_setup(c) : -EOPNOTSUPP;
+	if (!again)
+		c->shadow = !rc;
+	if (rc && (rc != -EOPNOTSUPP || c->shadow))
+		return nvme_err_set(err, rc, 0,
+				    "shadow doorbells cannot be set up (errno %d); open with them switched off", -rc);
+	return 0;
+}
+
+/* The last pair is the executor's; deep ones for batches come before it while two general ones are left. */
+static bool is_batch(const struct nvme_ctrl *c, uint32_t i)
+{
+	return i >= c->nr_qpairs - 1 - c->nr_batch;
+}
+
+int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
+{
+	uint32_t n = c->nr_qpairs;
+
+	c->nr_batch = n > 3 ? min_u32(c->p.batch_queues, n - 3) : 0;
+	c->huge = true;
+	for (uint32_t i = 0; i < n; i++) {
+		bool batch = is_batch(c, i);
+		struct nvme_qpair_conf conf = {
+			.qid = (uint16_t)(i + 1),
+			.vector = (uint16_t)(c->nr_vectors > 1 ? 1 + i % (c->nr_vectors - 1) : 0),
+			.depth = batch ? c->p.batch_depth : c->p.depth,
+			.list_pages = batch ? BATCH_LISTS : min_u32(c->p.depth, GENERAL_LISTS),
+			.kind = batch ? NVME_QPAIR_BATCH : NVME_QPAIR_GENERAL,
+			.qprio = (uint8_t)c->p.qprio,
+			.irq = c->nr_vectors > 0,
+		};
+		int rc = c->ops->qpair_new(c, &conf, &c->q[i].qp);
+
+		if (rc)
+			return nvme_err_set(err, rc, 0, "queue pair %u of %u (depth %u) cannot be made (errno %d)", i + 1, n,
+					    conf.depth, -rc);
+		c->huge &= !batch || c->q[i].qp->huge;
+	}
+	return 0;
+}
+
+int nvme_ctrl_connect_pair(struct nvme_ctrl *c, uint32_t i, struct nvme_err *err)
+{
+	struct nvme_qpair *qp = c->q[i].qp;
+	int rc = qp->ops->connect(qp);
+
+	if (rc)
+		nvme_err_set(err, rc, 0, "the controller refused I/O queue pair %u (depth %u, vector %u; errno %d)",
+			     qp->conf.qid, qp->conf.depth, qp->conf.vector, -rc);
+	return rc;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* Looking for completions without sleeping, for a bounded time. */
+#ifndef NVME_SPIN_H
+#define NVME_SPIN_H
+
+#include "nvme/chan.h"
+#include "support/barrier.h"
+
+#define STEP_MAX_BYTES (32u << 10)
+
+/* A running median: it moves by a fixed share of itself towards each sample. */
+static inline void nvme_median(int64_t *est, int64_t x)
+{
+	int64_t step = *est / 16 + 50;
+
+	if (!*est)
+		*est = x;
+	else
+		*est += x > *est ? step : -step;
+}
+
+/* A software device may be run on the calling thread for this one. */
+static inline bool nvme_can_step(const struct nvme_chan *ch, enum nvme_mode mode, uint32_t opcode, uint64_t nbytes)
+{
+	const struct nvme_ctrl *c = ch->ctrl;
+
+	return (c->tr_flags & NVME_TR_STEP) && c->inline_reads && opcode == NVME_IO_READ && nbytes <= STEP_MAX_BYTES &&
+	       (mode == NVME_MODE_ADAPTIVE || mode == NVME_MODE_INLINE);
+}
+
+/* Lane locked. True once @op is over; false when the time is. */
+static inline bool nvme_spin(struct nvme_lane *l, int64_t end, bool step, const struct nvme_op *op)
+{
+	for (uint32_t i = 1;; i++) {
+		if (step)
+			nvme_lane_step(l, 4);
+		if (nvme_lane_reap(l, true) && nvme_op_over(op))
+			return true;
+		if (!(i & 7) && now_ns() >= end)
+			return false;
+		cpu_relax();
+	}
+}
+
+/* The same where the executor runs the lane: wait for @op on the channel's list. It is taken off it. */
+static inline bool nvme_spin_ended(struct nvme_chan *ch, int64_t end, const struct nvme_op *op)
+{
+	for (uint32_t i = 1;; i++) {
+		if (atomic_load_explicit(&ch->ended, memory_order_relaxed) && nvme_chan_take(ch, op))
+			return true;
+		if (!(i & 7) && now_ns() >= end)
+			return false;
+		cpu_relax();
+	}
+}
+
+#endif

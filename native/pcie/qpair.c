@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Submission and completion over rings. The hot path: per command, one tracker, one 64-byte entry, one 16-byte
+ * completion; doorbells once a call.
+ */
+#include <stdlib.h>
+
+#include "nvme/ctrl.h"
+#include "pcie/pcie_qpair.h"
+#include "pcie/ring.h"
+
+static inline struct pcie_tracker *take_tracker(struct pcie_qpair *q)
+{
+	struct pcie_tracker *tr = &q->tr[q->free_first];
+
+	q->free_first = tr->next;
+	q->nr_free--;
+	/* The next use of this slot has another identifier. 0xffff is never one: slots end at depth - 2. */
+	tr->cid = (uint16_t)(tr->cid + (1u << q->cid_shift));
+	return tr;
+}
+
+static inline void give_tracker(struct pcie_qpair *q, struct pcie_tracker *tr, uint32_t slot)
+{
+	tr->owner = NULL;
+	if (tr->list != NO_LIST) {
+		q->free_lists[q->nr_free_lists++] = tr->list;
+		tr->list = NO_LIST;
+	}
+	if (q->nr_free++)
+		q->tr[q->free_last].next = (uint16_t)slot;
+	else
+		q->free_first = (uint16_t)slot;
+	q->free_last = (uint16_t)slot;
+}
+
+/* Slots between the tail and where the controller has read to; one stays empty (Base 3.3.1.5). */
+static inline uint32_t sq_room(const struct pcie_qpair *q)
+{
+	uint32_t used = q->sq_tail >= q->sq_head ? q->sq_tail - q->sq_head : q->sq_tail + q->depth - q->sq_head;
+
+	return q->depth - 1 - used;
+}
+
+static inline void set_space(struct pcie_qpair *q)
+{
+	q->base.space = min_u32(q->nr_free, sq_room(q));
+}
+
+static inline void put_entry(struct pcie_qpair *q, struct pcie_tracker *tr, void *owner, uint32_t nbytes, int64_t now)
+{
+	tr->owner = owner;
+	tr->nbytes = nbytes;
+	tr->sent_ns = now;
+	if (++q->sq_tail == q->depth)
+		q->sq_tail = 0;
+}
+
+static uint32_t qpair_submit(struct nvme_qpair *qp, struct nvme_io *ios, uint32_t n, int64_t now)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	uint32_t i, space = min_u32(n, qp->space);
+
+	for (i = 0; i < space; i++) {
+		struct nvme_io *io = &ios[i];
+		struct nvme_sqe *sqe = &q->sq[q->sq_tail];
+		uint64_t prp1 = 0, prp2 = 0;
+		uint16_t list = NO_LIST;
+		struct pcie_tracker *tr;
+
+		if (likely(io->map)) {
+			if (unlikely(pcie_prp_build(q, io->map, io->buf_off, io->nbytes, &prp1, &prp2, &list)))
+				break;
+		} else if (io->inl_len) {
+			if (!q->nr_free_lists)
+				break;
+			list = q->free_lists[--q->nr_free_lists];
+			memcpy(q->lists + (size_t)list * q->list_entries, io->inl, io->inl_len);
+			prp1 = q->list_iova[list];
+		}
+		tr = take_tracker(q);
+		tr->list = list;
+		io->cid = tr->cid;
+		*sqe = (struct nvme_sqe){
+			.opcode = io->opcode,
+			.cid = le16_put(tr->cid),
+			.nsid = le32_put(io->nsid),
+			.prp1 = le64_put(prp1),
+			.prp2 = le64_put(prp2),
+			.cdw10 = le32_put(io->cdw10),
+			.cdw11 = le32_put(io->cdw11),
+			.cdw12 = le32_put(io->cdw12),
+			.cdw13 = le32_put(io->cdw13),
+			.cdw14 = le32_put(io->cdw14),
+		};
+		put_entry(q, tr, io->owner, io->nbytes, now);
+	}
+	qp->inflight += i;
+	qp->space -= i;
+	return i;
+}
+
+static int qpair_submit_raw(struct nvme_qpair *qp, const struct nvme_sqe *raw, void *owner, int64_t now)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	struct pcie_tracker *tr;
+
+	if (!qp->space)
+		return -EAGAIN;
+	tr = take_tracker(q);
+	tr->list = NO_LIST;
+	q->sq[q->sq_tail] = *raw;
+	q->sq[q->sq_tail].cid = le16_put(tr->cid);
+	put_entry(q, tr, owner, 0, now);
+	qp->inflight++;
+	qp->space--;
+	return tr->cid;
+}
+
+static void qpair_kick(struct nvme_qpair *qp, bool hold)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+
+	if (q->sq_rung != q->sq_tail) {
+		q->sq_rung = q->sq_tail;
+		pcie_ring_doorbell(q->sq_db, q->sq_shadow, q->sq_event, q->sq_tail);
+		qp->nr_doorbells++;
+		q->held = true;
+	}
+	if (q->held && !hold) {
+		q->held = false;
+		if (q->dev->ops->kick)
+			q->dev->ops->kick(q->dev->t, qp->conf.qid);
+	}
+}
+
+static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_t max)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
+	uint32_t head = pos >> 1, phase = pos & 1, sq_head = q->sq_head;
+	const uint32_t mask = (1u << q->cid_shift) - 1;
+	uint32_t n = 0, seen = 0;
+
+	while (n < max) {
+		struct nvme_cqe *cqe = &q->cq[head];
+		/* acquire: the rest of the entry and the data are read after the phase tag */
+		uint32_t dw3 = le32toh(atomic_load_explicit((_Atomic uint32_t *)&cqe->dw3, memory_order_acquire));
+		struct pcie_tracker *tr;
+		uint32_t slot, sqhd;
+
+		if (NVME_CQE_PHASE(dw3) != phase)
+			break;
+		dma_rmb(); /* the same against a device's DMA, where acquire alone does not do */
+		slot = NVME_CQE_CID(dw3) & mask;
+		sqhd = le16_get(cqe->sqhd);
+		if (++head == q->depth) {
+			head = 0;
+			phase ^= 1;
+		}
+		seen++;
+		tr = &q->tr[slot];
+		if (unlikely(slot >= q->depth - 1 || !tr->owner || tr->cid != NVME_CQE_CID(dw3) ||
+			     le16_get(cqe->sqid) != qp->conf.qid)) {
+			qp->nr_unknown_cid++;
+			continue;
+		}
+		if (likely(sqhd < q->depth))
+			sq_head = sqhd;
+		out[n++] = (struct nvme_done){
+			.owner = tr->owner,
+			.nbytes = tr->nbytes,
+			.dw0 = le32_get(cqe->dw0),
+			.status = NVME_CQE_STATUS(dw3),
+			.cid = tr->cid,
+		};
+		give_tracker(q, tr, slot);
+	}
+	if (!seen)
+		return 0;
+	q->sq_head = sq_head;
+	qp->inflight -= n;
+	set_space(q);
+	atomic_store_explicit(&q->cq_pos, head << 1 | phase, memory_order_relaxed);
+	/* the entries are consumed before the controller may overwrite them */
+	pcie_ring_doorbell(q->cq_db, q->cq_shadow, q->cq_event, head);
+	return n;
+}
+
+static bool qpair_peek(struct nvme_qpair *qp)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
+	_Atomic uint32_t *dw3 = (_Atomic uint32_t *)&q->cq[pos >> 1].dw3;
+
+	return NVME_CQE_PHASE(le32toh(atomic_load_explicit(dw3, memory_order_relaxed))) == (pos & 1);
+}
+
+static uint32_t qpair_step(struct nvme_qpair *qp, uint32_t max)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+
+	return q->dev->step_on ? q->dev->ops->step(q->dev->t, qp->conf.qid, max) : 0;
+}
+
+static bool qpair_oldest(struct nvme_qpair *qp, int64_t before, struct nvme_stuck *ret)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	const struct pcie_tracker *old = NULL;
+
+	if (!qp->inflight)
+		return false;
+	for (uint32_t i = 0; i < q->depth - 1; i++)
+		if (q->tr[i].owner && q->tr[i].sent_ns <= before && (!old || q->tr[i].sent_ns < old->sent_ns))
+			old = &q->tr[i];
+	if (old)
+		*ret = (struct nvme_stuck){ .owner = old->owner, .cid = old->cid, .sent_ns = old->sent_ns };
+	return old;
+}
+
+static void qpair_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid), void *ctx)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+
+	for (uint32_t i = 0; i < q->depth - 1; i++)
+		if (q->tr[i].owner)
+			fn(ctx, q->tr[i].owner, q->tr[i].cid);
+}
+
+static void qpair_fail_all(struct nvme_qpair *qp, void (*done)(void *ctx, const struct nvme_done *), void *ctx)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+
+	for (uint32_t i = 0; i < q->depth - 1; i++) {
+		struct pcie_tracker *tr = &q->tr[i];
+		struct nvme_done d = { .owner = tr->owner, .nbytes = tr->nbytes, .cid = tr->cid };
+
+		d.status = NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_SQ_DELETED);
+		if (!tr->owner)
+			continue;
+		give_tracker(q, tr, i);
+		done(ctx, &d);
+	}
+	qp->inflight = 0;
+}
+
+static void set_shadow(struct pcie_qpair *q, uint32_t qid)
+{
+	struct pcie_dev *dev = q->dev;
+	size_t stride = (size_t)1 << NVME_CAP_DSTRD(q->base.ctrl->cap);
+
+	q->sq_shadow = q->sq_event = q->cq_shadow = q->cq_event = NULL;
+	if (!dev->shadow_db || !qid)
+		return;
+	q->sq_shadow = dev->shadow_db + 2 * qid * stride;
+	q->cq_shadow = dev->shadow_db + (2 * qid + 1) * stride;
+	q->sq_event = dev->shadow_ei + 2 * qid * stride;
+	q->cq_event = dev->shadow_ei + (2 * qid + 1) * stride;
+}
+
+static int connect_admin(struct pcie_qpair *q)
+{
+	const struct nvme_ctrl_ops *ops = q->base.ctrl->ops;
+	void *t = q->base.ctrl->t;
+	int err = ops->prop_set(t, NVME_REG_AQA, 4, (q->depth - 1) << 16 | (q->depth - 1));
+
+	if (!err)
+		err = ops->prop_set(t, NVME_REG_ASQ, 8, q->sq_iova);
+	if (!err)
+		err = ops->prop_set(t, NVME_REG_ACQ, 8, q->cq_iova);
+	return err;
+}
+
+static int qpair_connect(struct nvme_qpair *qp)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	const struct nvme_qpair_conf *cf = &qp->conf;
+	struct nvme_sqe cq = { .opcode = NVME_ADM_CREATE_CQ }, sq = { .opcode = NVME_ADM_CREATE_SQ };
+	struct nvme_sqe undo = { .opcode = NVME_ADM_DELETE_CQ, .cdw10 = le32_put(cf->qid) };
+	uint32_t dw0;
+	uint16_t status;
+	int err;
+
+	pcie_qpair_rewind(q);
+	set_shadow(q, cf->qid);
+	if (!cf->qid)
+		return connect_admin(q);
+	cq.prp1 = le64_put(q->cq_iova);
+	cq.cdw10 = le32_put((q->depth - 1) << 16 | cf->qid);
+	cq.cdw11 = le32_put((uint32_t)cf->vector << 16 | (cf->irq ? NVME_CQ_IEN : 0) | NVME_QUEUE_PC);
+	err = nvme_admin_sync(qp->ctrl, &cq, NULL, 0, false, &dw0, &status);
+	if (err)
+		return err;
+	sq.prp1 = le64_put(q->sq_iova);
+	sq.cdw10 = le32_put((q->depth - 1) << 16 | cf->qid);
+	sq.cdw11 = le32_put((uint32_t)cf->qid << 16 | NVME_SQ_QPRIO(cf->qprio) | NVME_QUEUE_PC);
+	err = nvme_admin_sync(qp->ctrl, &sq, NULL, 0, false, &dw0, &status);
+	if (err)
+		nvme_admin_sync(qp->ctrl, &undo, NULL, 0, false, &dw0, &status);
+	return err;
+}
+
+static int qpair_disconnect(struct nvme_qpair *qp, bool connected)
+{
+	struct nvme_sqe sq = { .opcode = NVME_ADM_DELETE_SQ, .cdw10 = le32_put(qp->conf.qid) };
+	struct nvme_sqe cq = { .opcode = NVME_ADM_DELETE_CQ, .cdw10 = le32_put(qp->conf.qid) };
+	uint32_t dw0;
+	uint16_t status;
+	int err;
+
+	if (!connected || !qp->conf.qid)
+		return 0;
+	err = nvme_admin_sync(qp->ctrl, &sq, NULL, 0, false, &dw0, &status);
+	if (!err)
+		err = nvme_admin_sync(qp->ctrl, &cq, NULL, 0, false, &dw0, &status);
+	return err;
+}
+
+static void qpair_free(struct nvme_qpair *qp)
+{
+	if (!qp)
+		return;
+	pcie_qpair_release(pcie_qp(qp));
+	free(pcie_qp(qp));
+}
+
+static const struct nvme_qpair_ops pcie_qpair_ops = {
+	.connect = qpair_connect,
+	.submit = qpair_submit,
+	.submit_raw = qpair_submit_raw,
+	.kick = qpair_kick,
+	.reap = qpair_reap,
+	.peek = qpair_peek,
+	.step = qpair_step,
+	.oldest = qpair_oldest,
+	.each = qpair_each,
+	.fail_all = qpair_fail_all,
+	.disconnect = qpair_disconnect,
+	.free = qpair_free,
+};
+
+int pcie_qpair_new(struct nvme_ctrl *c, const struct nvme_qpair_conf *conf, struct nvme_qpair **ret)
+{
+	struct pcie_dev *dev = c->t;
+	size_t last = ((size_t)2 * conf->qid + 2) * ((size_t)4 << NVME_CAP_DSTRD(c->cap));
+	struct pcie_qpair *q;
+	int err;
+
+	if (conf->depth < 2 || conf->depth > 65536 || last > dev->doorbell_bytes)
+		return -EINVAL;
+	q = aligned_alloc(CACHELINE, align_up(sizeof(*q), CACHELINE));
+	if (!q)
+		return -ENOMEM;
+	memset(q, 0, sizeof(*q));
+	q->base = (struct nvme_qpair){ .ops = &pcie_qpair_ops, .ctrl = c, .conf = *conf };
+	q->dev = dev;
+	q->depth = conf->depth;
+	q->sq_db = pcie_doorbell(dev, c->cap, conf->qid, false);
+	q->cq_db = pcie_doorbell(dev, c->cap, conf->qid, true);
+	err = pcie_qpair_alloc(q);
+	if (err) {
+		qpair_free(&q->base);
+		return err;
+	}
+	*ret = &q->base;
+	return 0;
+}

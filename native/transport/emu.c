@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+#include "transport/emu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static_assert(DMA_READ == EMU_DMA_READ && DMA_WRITE == EMU_DMA_WRITE && DMA_CONTIG == EMU_DMA_CONTIG,
+	      "mapping flags are passed through");
+static_assert(sizeof(struct dma_extent) == sizeof(struct emu_extent) &&
+		      offsetof(struct dma_extent, iova) == offsetof(struct emu_extent, iova) &&
+		      offsetof(struct dma_extent, nbytes) == offsetof(struct emu_extent, nbytes),
+	      "extents are passed through");
+
+#define IO_PAGE 4096u
+
+/* The function and its controller; ops get the whole. */
+struct emu_transport {
+	struct pcie_dev dev;
+	struct emu_ctrl *e;
+};
+
+static uint32_t op_reg_read32(void *t, uint32_t off)
+{
+	return emu_reg_read32(((struct emu_transport *)t)->e, off);
+}
+
+static uint64_t op_reg_read64(void *t, uint32_t off)
+{
+	return emu_reg_read64(((struct emu_transport *)t)->e, off);
+}
+
+static void op_reg_write32(void *t, uint32_t off, uint32_t val)
+{
+	emu_reg_write32(((struct emu_transport *)t)->e, off, val);
+}
+
+static void op_reg_write64(void *t, uint32_t off, uint64_t val)
+{
+	emu_reg_write64(((struct emu_transport *)t)->e, off, val);
+}
+
+static int op_dma_map(void *t, void *vaddr, size_t nbytes, uint32_t flags, struct dma_mapping *ret)
+{
+	struct emu_extent *ext;
+	uint64_t handle;
+	size_t nr;
+	int rc = emu_dma_map(((struct emu_transport *)t)->e, vaddr, nbytes, flags, &ext, &nr, &handle);
+
+	if (rc)
+		return rc;
+	*ret = (struct dma_mapping){ .extents = (struct dma_extent *)(void *)ext,
+				     .nr = nr,
+				     .handle = handle,
+				     .first_off = (uintptr_t)vaddr & (IO_PAGE - 1) };
+	return 0;
+}
+
+static int op_dma_unmap(void *t, uint64_t handle)
+{
+	return emu_dma_unmap(((struct emu_transport *)t)->e, handle);
+}
+
+static int op_irq_bind(void *t, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding)
+{
+	return emu_irq_bind(((struct emu_transport *)t)->e, vector, fd, word, ret_binding);
+}
+
+static int op_irq_unbind(void *t, uint64_t binding)
+{
+	return emu_irq_unbind(((struct emu_transport *)t)->e, binding);
+}
+
+static void op_kick(void *t, uint32_t qid)
+{
+	emu_kick(((struct emu_transport *)t)->e, qid);
+}
+
+static uint32_t op_step(void *t, uint32_t qid, uint32_t max)
+{
+	return emu_step(((struct emu_transport *)t)->e, qid, max);
+}
+
+static int op_stop_dma(void *t)
+{
+	emu_stop_dma(((struct emu_transport *)t)->e);
+	return 0;
+}
+
+static void op_close(void *t)
+{
+	struct emu_transport *et = t;
+
+	emu_free(et->e);
+	free(et);
+}
+
+static const struct pcie_ops emu_ops = {
+	.name = "emu",
+	.reg_read32 = op_reg_read32,
+	.reg_read64 = op_reg_read64,
+	.reg_write32 = op_reg_write32,
+	.reg_write64 = op_reg_write64,
+	.dma_map = op_dma_map,
+	.dma_unmap = op_dma_unmap,
+	.irq_bind = op_irq_bind,
+	.irq_unbind = op_irq_unbind,
+	.kick = op_kick,
+	.step = op_step,
+	.stop_dma = op_stop_dma,
+	.close = op_close,
+};
+
+int emu_transport_new(const struct emu_params *p, struct pcie_dev **ret, struct emu_ctrl **ret_emu, char *err,
+		      size_t err_len)
+{
+	struct emu_transport *et = calloc(1, sizeof(*et));
+	struct emu_state state;
+	int rc;
+
+	if (!et) {
+		snprintf(err, err_len, "no memory for an embedded controller");
+		return -ENOMEM;
+	}
+	rc = emu_new(p, &et->e, err, err_len);
+	if (rc) {
+		free(et);
+		return rc;
+	}
+	emu_get_state(et->e, &state);
+	et->dev.ops = &emu_ops;
+	et->dev.t = et;
+	et->dev.doorbells = emu_doorbells(et->e, &et->dev.doorbell_bytes);
+	et->dev.nr_vectors = p->vectors;
+	et->dev.flags = NVME_TR_ARM | NVME_TR_MAP_INLINE | (state.step ? NVME_TR_STEP : 0);
+	et->dev.step_on = state.step;
+	*ret = &et->dev;
+	*ret_emu = et->e;
+	return 0;
+}

@@ -1,0 +1,150 @@
+# /// script
+# dependencies = ["nox>=2025.5.1"]
+# ///
+"""What is checked, and how: ``nox -l`` lists it, ``nox`` runs what has to pass."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = False
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["tests", "lint", "typecheck", "native"]
+
+ROOT = Path(__file__).parent
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+PYTHONS = nox.project.python_versions(PROJECT)
+SANITIZERS = ("none", "address,undefined", "thread")
+
+
+def group(name: str) -> list[str]:
+    return list(nox.project.dependency_groups(PROJECT, name))
+
+
+def install_wheel(session: nox.Session) -> None:
+    """Build the wheel and install it: tests see what users get, not the source tree."""
+    wheels = Path(session.create_tmp()).resolve() / "wheel"
+    build = ["python", "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    session.run(*build, "--wheel-dir", str(wheels), str(ROOT))
+    wheel = max(wheels.glob("aiougds-*.whl"), key=lambda path: path.stat().st_mtime)
+    session.install(str(wheel))
+    session.install("--force-reinstall", "--no-deps", str(wheel))
+
+
+def c_sources() -> list[str]:
+    return sorted(
+        str(path.relative_to(ROOT))
+        for top in ("native", "tests/native")
+        for path in (ROOT / top).rglob("*.[ch]")
+    )
+
+
+@nox.session(python=PYTHONS, tags=["py"])
+def tests(session: nox.Session) -> None:
+    """The Python tests, against the built wheel, on each interpreter found."""
+    session.install(*group("test"))
+    install_wheel(session)
+    # Without it, aiougds/ of the source tree would hide the wheel from child processes.
+    env = {"PYTHONSAFEPATH": "1"}
+    session.run("python", "-m", "pytest", *session.posargs, env=env)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff, clang-format and codespell; change nothing."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("clang-format", "--dry-run", "-Werror", *c_sources())
+    session.run("codespell")
+
+
+@nox.session(name="format", default=False)
+def format_(session: nox.Session) -> None:
+    """Rewrite the sources as ``lint`` wants them."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", "--fix", ".")
+    session.run("ruff", "format", ".")
+    session.run("clang-format", "-i", *c_sources())
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """Mypy --strict, and basedpyright over the same files."""
+    session.install("--quiet", *group("types"), *PROJECT["project"]["dependencies"])
+    session.run("mypy")
+    session.run("basedpyright", "--level", "error")
+
+
+@nox.session
+@nox.parametrize("san", SANITIZERS, ids=["plain", "asan", "tsan"])
+def native(session: nox.Session, san: str) -> None:
+    """The C tests, plain and under the sanitizers."""
+    session.install(*group("native"))
+    build = Path(session.create_tmp(), "build")
+    options = [f"-Db_sanitize={san}", "-Db_lundef=false", "-Dextension=false"]
+    fresh = [] if (build / "build.ninja").exists() else [str(ROOT)]
+    setup = ["setup", str(build), *fresh, *options]
+    session.run("meson", *setup, *([] if fresh else ["--reconfigure"]), silent=True)
+    env = {
+        "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+    }
+    scale = "1" if san == "none" else "5"
+    session.run(
+        "meson",
+        "test",
+        "-C",
+        str(build),
+        "--print-errorlogs",
+        "--timeout-multiplier",
+        scale,
+        *session.posargs,
+        env=env,
+    )
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Measure the performance table, peers side by side (``-- --json FILE``)."""
+    session.install(*group("bench"))
+    install_wheel(session)
+    session.run("python", "-P", str(ROOT / "tests/bench"), *session.posargs)
+
+
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Build the documentation; a warning is an error."""
+    session.install(*group("docs"))
+    install_wheel(session)
+    session.run("sphinx-build", "-W", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session(default=False, python=PYTHONS[0])
+def dist(session: nox.Session) -> None:
+    """Build what is published, check it, and run the demo from it alone."""
+    session.install(*group("dist"))
+    out = Path(session.create_tmp(), "dist")
+    for old in out.glob("*"):
+        old.unlink()
+    session.run("python", "-m", "build", "--outdir", str(out), str(ROOT))
+    sdist, wheel = sorted(out.iterdir(), key=lambda path: path.suffix)
+    session.run("twine", "check", "--strict", str(sdist), str(wheel))
+    session.run("abi3audit", "--strict", "--report", str(wheel))
+    clean = Path(session.create_tmp(), "clean")
+    session.run("python", "-m", "venv", "--clear", str(clean))
+    python = str(clean / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "--quiet", str(sdist), external=True)
+    demo = str(clean / "bin" / "aiougds")
+    session.run(demo, "demo", external=True, env={"HOME": os.environ["HOME"]})
+
+
+if __name__ == "__main__":
+    nox.main()

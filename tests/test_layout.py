@@ -1,0 +1,314 @@
+"""The shape of the tree: sizes, directions of imports and includes, what lies where."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "aiougds"
+NATIVE = ROOT / "native"
+MAX_LINES = 500
+
+TOP_LEVEL = {
+    ".ci", ".clang-format", ".git", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md",
+    "LICENSE", "README.md", "SECURITY.md", "aiougds", "docs", "examples", "meson.build",
+    "meson.options", "native", "noxfile.py", "pyproject.toml", "tests",
+}  # fmt: skip
+
+# Python: a module may import its own layer and those before it. What is not named here
+# is a public object, and above them all.
+PYTHON_LAYERS = (
+    {"_errors", "_native", "_status"},
+    {"_address", "_options"},
+    {"_ffi"},
+    {"_buffer", "_home", "_request", "_stats"},
+    {"_completion", "_completion_thread", "_completion_trio", "_polling"},
+    {"_channel", "_scheduler"},
+)
+LOOP_METHODS = {
+    "add_reader", "add_writer", "call_soon", "call_soon_threadsafe", "create_future",
+    "remove_reader", "remove_writer", "run_in_executor", "shutdown_asyncgens",
+}  # fmt: skip
+GPU_PACKAGES = {"cuda", "cupy", "hip", "torch"}
+
+# C: a file may include from its own folder and from those after it.
+C_ORDER = (
+    "api",
+    "stream",
+    "transport",
+    "pcie",
+    "nvme",
+    "mem",
+    "gpu",
+    "spec",
+    "support",
+)
+C_FLOOR = {"spec", "support"}
+
+
+def project_files(*suffixes: str) -> list[Path]:
+    """Files that git knows or would add."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
+    paths = (ROOT / name for name in listed if name)
+    return sorted(
+        path
+        for path in paths
+        if path.is_file() and (not suffixes or path.suffix in suffixes)
+    )
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def problems(found: Iterator[str]) -> None:
+    lines = sorted(set(found))
+    assert not lines, "\n" + "\n".join(lines)
+
+
+def module_name(path: Path) -> str:
+    """``aiougds/_gpu/cuda.py`` is ``_gpu.cuda``; a package is named as its folder."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def is_type_checking(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Walk all but what only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt) and is_type_checking(node):
+            continue
+        yield node
+        yield from run_time_nodes(node)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Absolute names of the modules that a file imports at run time."""
+    package = ["aiougds", *path.relative_to(PACKAGE).parent.parts]
+    for node in run_time_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            prefix = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                submodule = f"{prefix}.{alias.name}"
+                inside = submodule.removeprefix("aiougds.").replace(".", "/")
+                exists = (PACKAGE / f"{inside}.py").exists() or inside == "_native"
+                yield submodule if prefix == "aiougds" and exists else prefix
+
+
+def own_imports(path: Path) -> Iterator[str]:
+    for name in imports(path):
+        if name.startswith("aiougds."):
+            yield name.removeprefix("aiougds.")
+
+
+def layer(module: str) -> int:
+    for rank, names in enumerate(PYTHON_LAYERS):
+        if module.split(".")[0] in names:
+            return rank
+    return len(PYTHON_LAYERS)
+
+
+PYTHON = project_files(".py")
+PYTHON_PACKAGE = [path for path in PYTHON if path.is_relative_to(PACKAGE)]
+C_FILES = project_files(".c", ".h")
+C_NATIVE = [path for path in C_FILES if path.is_relative_to(NATIVE)]
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(PYTHON_PACKAGE) > 10
+    assert len(C_NATIVE) > 20
+
+
+def test_top_level_holds_only_what_is_named() -> None:
+    present = {relative(path).split("/")[0] for path in project_files()}
+    assert present <= TOP_LEVEL
+
+
+def test_no_file_is_over_500_lines() -> None:
+    suffixes = (".py", ".pyi", ".c", ".h", ".md", ".build", ".toml")
+    problems(
+        f"{relative(path)}: {lines} lines"
+        for path in project_files(*suffixes)
+        if (lines := path.read_text(encoding="utf-8").count("\n")) > MAX_LINES
+    )
+
+
+def test_c_files_begin_with_the_licence() -> None:
+    first = "/* SPDX-License-Identifier: MIT */"
+    problems(
+        relative(path)
+        for path in C_FILES
+        if path.read_text(encoding="utf-8").split("\n", 1)[0] != first
+    )
+
+
+def test_text_is_finished_and_names_no_machine() -> None:
+    # Spelled in pieces: this file is read too.
+    unfinished = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+    machine = re.compile(r"(?<![\w.~-])/(?:work|tmp|root|home)/[\w.-]+")
+    tests_only = re.compile(r"/tmp/[\w.-]+")
+    dash = "\N{EM DASH}"
+    suffixes = (".py", ".pyi", ".c", ".h", ".md", ".toml", ".build", ".options", ".sh")
+
+    def found() -> Iterator[str]:
+        for path in project_files(*suffixes):
+            allowed = tests_only if relative(path).startswith("tests/") else None
+            lines = path.read_text(encoding="utf-8").splitlines()
+            for number, line in enumerate(lines, 1):
+                where = f"{relative(path)}:{number}"
+                if unfinished.search(line):
+                    yield f"{where}: unfinished: {line.strip()}"
+                hit = machine.search(line)
+                if hit and not (allowed and allowed.fullmatch(hit.group())):
+                    yield f"{where}: a path of one machine: {hit.group()}"
+                if dash in line:
+                    yield f"{where}: an em dash"
+
+    problems(found())
+
+
+def test_only_ffi_imports_native() -> None:
+    problems(
+        f"{relative(path)} imports _native"
+        for path in PYTHON_PACKAGE
+        if module_name(path) != "_ffi" and "_native" in own_imports(path)
+    )
+
+
+def test_python_imports_point_one_way() -> None:
+    problems(
+        f"{relative(path)} (layer {layer(module_name(path))}) imports {name}"
+        f" (layer {layer(name)})"
+        for path in PYTHON_PACKAGE
+        for name in own_imports(path)
+        if layer(name) > layer(module_name(path))
+    )
+
+
+def test_python_modules_import_in_no_circle() -> None:
+    graph = {
+        module_name(path): set(own_imports(path))
+        for path in PYTHON_PACKAGE
+        if module_name(path)  # the package itself imports its parts
+    }
+    done: set[str] = set()
+
+    def visit(module: str, above: tuple[str, ...]) -> Iterator[str]:
+        if module in above:
+            yield " -> ".join((*above[above.index(module) :], module))
+        elif module not in done:
+            for name in graph.get(module, ()):
+                yield from visit(name, (*above, module))
+            done.add(module)
+
+    problems(line for module in graph for line in visit(module, ()))
+
+
+def test_only_completion_touches_the_loop() -> None:
+    allowed = ("_completion", "_polling", "cli")
+    problems(
+        f"{relative(path)}:{node.lineno}: .{node.attr}"
+        for path in PYTHON_PACKAGE
+        if not module_name(path).startswith(allowed)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in LOOP_METHODS
+    )
+
+
+def test_gpu_packages_are_imported_in_gpu_only() -> None:
+    problems(
+        f"{relative(path)} imports {name}"
+        for path in PYTHON_PACKAGE
+        if not module_name(path).startswith("_gpu")
+        for name in imports(path)
+        if name.split(".")[0] in GPU_PACKAGES
+    )
+
+
+def test_private_files_have_a_public_front() -> None:
+    """The package's ``__init__`` only re-exports."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    problems(
+        f"aiougds/__init__.py defines {node.name}"
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("__")
+    )
+
+
+def c_folder(path: Path) -> str:
+    inside = path.relative_to(NATIVE)
+    return inside.parts[0] if len(inside.parts) > 1 else "api"
+
+
+def c_includes(path: Path) -> Iterator[str]:
+    pattern = r'^\s*#\s*include\s+"([^"]+)"'
+    yield from re.findall(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def c_may_include(folder: str, included: str) -> bool:
+    if included == folder:
+        return True
+    if folder == "emu":
+        return included in C_FLOOR
+    if folder in C_FLOOR:
+        return included == "support" and folder == "spec"
+    if included == "emu":
+        return folder in {"transport", "api"}
+    return C_ORDER.index(included) > C_ORDER.index(folder)
+
+
+def test_c_includes_point_one_way() -> None:
+    def found() -> Iterator[str]:
+        for path in C_NATIVE:
+            for name in c_includes(path):
+                if name in {"ugds.h", "include/ugds.h"}:
+                    # What Python sees: the interface above the engine.
+                    if c_folder(path) not in {"api", "include"}:
+                        yield f"{relative(path)} includes {name}"
+                elif not (NATIVE / name).exists():
+                    yield f'{relative(path)}: "{name}" is not a path below native/'
+                elif not c_may_include(c_folder(path), name.split("/")[0]):
+                    yield f"{relative(path)} includes {name}"
+
+    problems(found())
+
+
+@pytest.mark.parametrize(
+    ("listing", "sources"),
+    [
+        ("native/meson.build", [path for path in C_NATIVE if path.suffix == ".c"]),
+        ("aiougds/meson.build", [*PYTHON_PACKAGE, *PACKAGE.glob("*.pyi")]),
+        ("tests/native/meson.build", sorted(ROOT.glob("tests/native/test_*.c"))),
+    ],
+    ids=["C", "Python", "C tests"],
+)
+def test_every_source_is_listed(listing: str, sources: list[Path]) -> None:
+    """Meson's lists are explicit: a file that is in none would be left out silently."""
+    path = ROOT / listing
+    text = path.read_text(encoding="utf-8")
+    names = [source.relative_to(path.parent).as_posix() for source in sources]
+    assert names
+    problems(
+        name
+        for name in names
+        if f"'{name}'" not in text and f"'{name.removesuffix('.c')}'" not in text
+    )
