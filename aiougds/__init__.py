@@ -1,0 +1,125 @@
+"""aiougds: await reads from NVMe.
+
+.. code-block:: python
+
+    async with aiougds.open("emu:data.bin?size=1GiB") as ns:
+        async with ns.register(bytearray(4096)) as reg:
+            n = await ns.read(reg, offset=0)
+
+An NVMe queue engine in user space for asyncio, uvloop, trio and (``aiougds.blocking``)
+plain threads. This version drives the embedded controller, over files or memory.
+"""
+
+from __future__ import annotations
+
+from aiougds._admin import ErrorLogEntry, SmartLog
+from aiougds._batch import Batch, BatchItem
+from aiougds._completed import AsCompleted
+from aiougds._controller import Controller
+from aiougds._errors import (
+    AddressError,
+    AddressInUseError,
+    AddressIsDirectoryError,
+    AddressNotFoundError,
+    AddressPermissionError,
+    AlignmentError,
+    ArgumentError,
+    ArgumentTypeError,
+    BatchError,
+    BrokenError,
+    BusyError,
+    CapabilityError,
+    ClosedError,
+    CompareError,
+    ControllerBusyError,
+    ControllerWedgedError,
+    DeviceRemovedError,
+    ForkedError,
+    MediaError,
+    MemoryLayoutError,
+    MemoryTypeError,
+    NotMappedError,
+    NVMeError,
+    OpenError,
+    OperationAbortedError,
+    OperationTimeoutError,
+    OptionError,
+    RangeBusyError,
+    RangeError,
+    ReadOnlyError,
+    RegistrationBusyError,
+    UGDSError,
+    WrongLoopError,
+)
+from aiougds._events import Event, Events
+from aiougds._namespace import Namespace
+from aiougds._open import Opening, open, open_controller  # noqa: A004
+from aiougds._options import Edges, Mode, OpenKeywords, OpenOptions
+from aiougds._registration import Registration, RegistrationSlice
+from aiougds._stats import Capabilities, ControllerInfo, Quarantined, Statistics
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AddressError",
+    "AddressInUseError",
+    "AddressIsDirectoryError",
+    "AddressNotFoundError",
+    "AddressPermissionError",
+    "AlignmentError",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "AsCompleted",
+    "Batch",
+    "BatchError",
+    "BatchItem",
+    "BrokenError",
+    "BusyError",
+    "Capabilities",
+    "CapabilityError",
+    "ClosedError",
+    "CompareError",
+    "Controller",
+    "ControllerBusyError",
+    "ControllerInfo",
+    "ControllerWedgedError",
+    "DeviceRemovedError",
+    "Edges",
+    "ErrorLogEntry",
+    "Event",
+    "Events",
+    "ForkedError",
+    "MediaError",
+    "MemoryLayoutError",
+    "MemoryTypeError",
+    "Mode",
+    "NVMeError",
+    "Namespace",
+    "NotMappedError",
+    "OpenError",
+    "OpenKeywords",
+    "OpenOptions",
+    "Opening",
+    "OperationAbortedError",
+    "OperationTimeoutError",
+    "OptionError",
+    "Quarantined",
+    "RangeBusyError",
+    "RangeError",
+    "ReadOnlyError",
+    "Registration",
+    "RegistrationBusyError",
+    "RegistrationSlice",
+    "SmartLog",
+    "Statistics",
+    "UGDSError",
+    "WrongLoopError",
+    "open",
+    "open_controller",
+]
+
+for _name in __all__:
+    _value = globals()[_name]
+    if isinstance(_value, type) or callable(_value):
+        _value.__module__ = "aiougds"
+del _name, _value

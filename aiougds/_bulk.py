@@ -6,6 +6,7 @@ array of 64-bit words, C checks and sends them all, and the answer is their leng
 
 from __future__ import annotations
 
+import errno
 from array import array
 from typing import TYPE_CHECKING, Final, cast
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from aiougds._ffi import CData
 
 WORDS: Final = 6  # of struct ugds_req: map, buf_off, nbytes, offset, cookie, op
-SMALL: Final = 128
+SMALL: Final = 128  # capacities of batches that are kept for reuse
 LARGE: Final = 4096
 
 
@@ -53,16 +54,13 @@ class Held:
 class Items:
     """Requests of one call: packed for C, and still known for the words of errors."""
 
-    __slots__ = ("keep", "lengths", "offsets", "op", "window")
+    __slots__ = ("keep", "lengths", "op", "window")
 
-    def __init__(
-        self, window: Window, op: int, offsets: Sequence[int], lengths: list[int]
-    ) -> None:
+    def __init__(self, window: Window, op: int, lengths: list[int], keep: Held) -> None:
         self.window = window
         self.op = op
-        self.offsets = offsets
         self.lengths = lengths
-        self.keep: Held = Held(())
+        self.keep = keep
 
     def submit(self, batch: CData, first: int, count: int, bad: CData) -> int:
         """Start items ``first`` .. ``first + count``."""
@@ -101,9 +99,8 @@ class ListedItems(Items):
             self.packed = array("Q", flat)
         # The cookie of an item is its index.
         self.packed[4::WORDS] = array("Q", range(len(regs)))
-        super().__init__(window, op, self.packed[3::WORDS], flat[2::WORDS])
+        super().__init__(window, op, flat[2::WORDS], Held(regs))
         self.regs = regs
-        self.keep = Held(regs)
 
     def submit(self, batch: CData, first: int, count: int, bad: CData) -> int:
         start = ffi.from_buffer("struct ugds_req[]", self.packed) + first
@@ -173,12 +170,11 @@ class ArrayItems(Items):
         if buf.nbytes != reg.nbytes:
             # A slice: its own bounds hold, not those of the whole registration.
             inside = _shifted(buf, inside, nbytes, count)
-        super().__init__(window, op, where, [nbytes] * count)
+        super().__init__(window, op, [nbytes] * count, Held((reg,)))
         self.buf = buf
         self.nbytes = nbytes
         self.where = where
         self.buf_offsets = inside
-        self.keep = Held((reg,))
 
     def submit(self, batch: CData, first: int, count: int, bad: CData) -> int:
         inside = self.buf_offsets
@@ -242,8 +238,8 @@ def _shifted(
     for index, start in enumerate(starts):
         if start < 0 or start + nbytes > buf.nbytes:
             raise RangeError(
-                f"item {index}: {nbytes} bytes from byte {start} on do not fit into the "
-                f"slice of {buf.nbytes} bytes"
+                f"item {index}: {nbytes} bytes from byte {start} on do not fit into "
+                f"the slice of {buf.nbytes} bytes"
             )
     return memoryview(array("q", [buf._start + start for start in starts]))
 
@@ -307,15 +303,15 @@ async def _without_empty(items: Items, timeout_s: float | None) -> list[int]:
     results = [0] * len(items.lengths)
     if full and isinstance(items, ListedItems):
         packed = items.packed
+        regs = [items.regs[index] for index in full]
         rest = ListedItems.__new__(ListedItems)
+        lengths = [items.lengths[index] for index in full]
+        Items.__init__(rest, window, items.op, lengths, Held(regs))
         rest.packed = array("Q")
         for number, index in enumerate(full):
             rest.packed += packed[index * WORDS : (index + 1) * WORDS]
             rest.packed[number * WORDS + 4] = number
-        rest.regs = [items.regs[index] for index in full]
-        rest.keep = Held(rest.regs)
-        rest.window, rest.op = window, items.op
-        rest.lengths = [items.lengths[index] for index in full]
+        rest.regs = regs
         moved = await run(rest, len(full), timeout_s)
         for index, length in zip(full, moved, strict=True):
             results[index] = length
@@ -325,7 +321,9 @@ async def _without_empty(items: Items, timeout_s: float | None) -> list[int]:
 async def run(items: Items, count: int, timeout_s: float | None) -> list[int]:
     """Submit in windows of a batch's capacity and collect."""
     channel = items.window.device.channel()
-    capacity = SMALL if count <= SMALL else LARGE
+    capacity = min(LARGE, max(SMALL, 1 << (count - 1).bit_length()))
+    if count > capacity:
+        _check_all(items, count)  # C sees one window at a time
     batch = channel.take_batch(capacity)
     results: list[int | UGDSError] | None = None
     bad = ffi.new("uint32_t *")
@@ -361,6 +359,20 @@ async def run(items: Items, count: int, timeout_s: float | None) -> list[int]:
         failures,
         results,
     )
+
+
+def _check_all(items: Items, count: int) -> None:
+    for index in range(count):
+        request = items.request(index)
+        try:
+            if request.buf_off < 0 or request.offset < 0:
+                raise RangeError(f"{request.name}: an offset cannot be negative")
+            items.window.check_range(request.name, request.offset, request.nbytes)
+            if request.buf_off + request.nbytes > request.buf_bytes:
+                raise refused(items.window.device, -errno.EFAULT, request)
+        except ArgumentError as error:
+            error.add_note(f"item {index}")
+            raise
 
 
 async def _finish(

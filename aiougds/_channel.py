@@ -9,6 +9,7 @@ its eventfd says so, and keeps C batches for reuse. Nothing here is thread safe 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from errno import EBUSY
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,7 @@ class Channel:
     __slots__ = (
         "_out",
         "_words",
+        "abandoned",
         "batches",
         "budget",
         "closed",
@@ -49,6 +51,7 @@ class Channel:
         "fd",
         "grace_ns",
         "home",
+        "last_token",
         "lock",
         "loop",
         "ptr",
@@ -70,10 +73,12 @@ class Channel:
         self.loop: object = home.key  # what the fast paths compare
         self.lock = threading.RLock()
         self.closed = False
+        self.last_token = 0
         self.budget = FAIRNESS
         self.grace_ns = int(device.options.cancel_grace_s * 1e9)
         self.waiters: dict[int, tuple[object, object]] = {}
         self.batches: dict[int, CData] = {}  # in use, by token
+        self.abandoned: deque[tuple[CData, int]] = deque()  # by a collected Batch
         self.spare: dict[int, list[CData]] = {}  # by capacity
         self._out, self._words = records(REAP)
         self.fd = lib.ugds_chan_fd(self.ptr)
@@ -105,9 +110,9 @@ class Channel:
             finally:
                 self.lock.release()
 
-    def block(self) -> None:
+    def block(self, timeout_ns: int = 0) -> None:
         """Wait in C until something has completed or a signal came, and take it."""
-        count = lib.ugds_wait(self.ptr, self._out, REAP, 0)
+        count = lib.ugds_wait(self.ptr, self._out, REAP, timeout_ns)
         if count > 0:
             self.home.dispatch(self, self._words[: 4 * count].tolist())
         device = self.device
@@ -146,6 +151,14 @@ class Channel:
 
     def take_batch(self, capacity: int) -> CData:
         """Return an idle C batch of that capacity."""
+        for _ in range(len(self.abandoned)):
+            batch, room = self.abandoned.popleft()
+            if lib.ugds_batch_pending(batch):
+                lib.ugds_batch_cancel(batch, self.grace_ns)
+                lib.ugds_batch_harvest(batch, self._out, REAP)
+                self.abandoned.append((batch, room))
+            else:
+                self.give_batch(batch, room)
         spare = self.spare.get(capacity)
         if spare:
             batch = spare.pop()
@@ -162,7 +175,7 @@ class Channel:
 
     def give_batch(self, batch: CData, capacity: int) -> None:
         """Take back a batch; kept for the next one when it is idle."""
-        if self.closed:
+        if self.closed or lib.ugds_batch_pending(batch):
             return
         self.batches.pop(lib.ugds_batch_token(batch), None)
         self.spare.setdefault(capacity, []).append(batch)

@@ -93,6 +93,20 @@ class AsyncioHome(Home):
                 with contextlib.suppress(asyncio.CancelledError):
                     await future
 
+    async def told(self, line: Line, token: int, timeout_s: float | None) -> None:
+        future = self._create_future()
+        entry = line.waiters[token] = (future, None)
+        timer = None
+        if timeout_s is not None:
+            timer = self.loop.call_later(timeout_s, future.cancel)
+        try:
+            await asyncio.wait((future,))
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if line.waiters.get(token) is entry:
+                del line.waiters[token]
+
     def dispatch(self, line: Line, words: list[int]) -> None:
         pop = line.waiters.pop
         it = iter(words)

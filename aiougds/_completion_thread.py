@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import select
 import threading
+import time
 from typing import TYPE_CHECKING, Final, cast
 
+from aiougds._ffi import seconds_to_ns
 from aiougds._home import Home, Line, Signal
 
 if TYPE_CHECKING:
@@ -51,6 +53,20 @@ class ThreadHome(Home):
         if interrupt is not None:
             raise interrupt
         return slot[0]
+
+    async def told(self, line: Line, token: int, timeout_s: float | None) -> None:
+        slot: list[Record] = []
+        entry = line.waiters[token] = (slot, None)
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            while not slot:
+                left = 0 if end is None else seconds_to_ns(end - time.monotonic())
+                line.block(left)
+                if end is not None and time.monotonic() >= end:
+                    return
+        finally:
+            if line.waiters.get(token) is entry:
+                del line.waiters[token]
 
     def resolve(self, slot: object, record: Record) -> None:
         cast("list[Record]", slot).append(record)

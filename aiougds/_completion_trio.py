@@ -75,6 +75,17 @@ class TrioHome(Home):
             raise_cancel()
         return record
 
+    async def told(self, line: Line, token: int, timeout_s: float | None) -> None:
+        entry = line.waiters[token] = (trio.lowlevel.current_task(), None)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            if line.waiters.get(token) is entry:
+                del line.waiters[token]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+            await trio.lowlevel.wait_task_rescheduled(abort)
+
     def resolve(self, slot: object, record: Record) -> None:
         task = cast("trio.lowlevel.Task", slot)
         trio.lowlevel.reschedule(task, outcome.Value(record))

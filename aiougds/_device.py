@@ -53,7 +53,8 @@ class Mapping:
     __slots__ = ("device", "handle", "memory")
 
     def __init__(self, device: Device, memory: Memory) -> None:
-        flags = lib.UGDS_MEM_READONLY if memory.readonly else 0
+        no_target = memory.readonly or memory.target_refusal
+        flags = lib.UGDS_MEM_READONLY if no_target else 0
         ret = ffi.new("uint64_t *")
         pointer = ffi.cast("void *", memory.ptr)
         code = lib.ugds_map(device.ptr, pointer, memory.nbytes, flags, ret)
@@ -122,6 +123,7 @@ class Device:
         "channels",
         "closing",
         "ended",
+        "event_fd",
         "forked",
         "jit_pins",
         "limbo",
@@ -146,6 +148,7 @@ class Device:
         self.limbo: deque[Stray] = deque()
         self.observers: list[Signal] = []
         self.pool: list[Mapping] = []  # bounce buffers that are not in use
+        self.event_fd = -1
         self.jit_pins = 0
         self.bounces = 0
         self.bounced_bytes = 0
@@ -298,6 +301,8 @@ class Device:
             raise ControllerBusyError(f"{self.address} is being closed by someone else")
         home = current_home()
         self.closing = True
+        if self.event_fd >= 0:
+            os.eventfd_write(self.event_fd, 1)  # its reader sees the end
         for window in list(self.windows):
             window.detach()
         try:
@@ -373,10 +378,18 @@ class Device:
         _devices.discard(self)
         self.limbo.clear()
 
+    def end_now(self) -> None:
+        """Free a controller that nobody has used yet. Blocks: off the loop."""
+        self._close_native(None, force=False)
+
     def linger(self) -> None:
         """Nobody holds it any more: it is freed as soon as the device lets go."""
         if not self.ended:
             _lingering.add(self)
+
+    def lingers(self) -> bool:
+        """Whether it is only waiting to be freed."""
+        return self in _lingering
 
     def try_end(self) -> None:
         """Free a lingering controller, if that can be done at once."""
@@ -389,6 +402,11 @@ class Device:
             self._close_native(0, force=False)
         if self.ended:
             _lingering.discard(self)
+
+    def __del__(self) -> None:
+        # Whoever watches it holds a reference: nobody does.
+        if getattr(self, "event_fd", -1) >= 0:
+            os.close(self.event_fd)
 
     def forget_parent(self) -> None:
         """In a fork's child: the device is the parent's."""

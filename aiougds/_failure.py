@@ -98,7 +98,7 @@ def refused(device: Device, code: int, request: Request) -> UGDSError:
         case errno.EDOM:
             return AlignmentError(
                 f"{name}: the memory at byte {request.buf_off} of its registration is "
-                "not aligned to 4 bytes; align it, or use read() or write(): they bounce"
+                "not aligned to 4 bytes; align it, or use read() or write(), which copy"
             )
         case errno.ENODATA:
             return RangeError(f"{name}: an item of a batch has no bytes")
@@ -174,14 +174,19 @@ def last_failure(
     channel: Channel, code: int, request: Request, timeout_s: float | None = None
 ) -> UGDSError:
     """Return the exception for an operation that failed inside its call."""
-    record = last_record(channel)
-    if record.token and record.result == code:
-        return ended(channel.device, record, request, timeout_s)
-    return refused(channel.device, code, request)
+    record = last_record(channel, code)
+    if record is None:
+        return refused(channel.device, code, request)
+    return ended(channel.device, record, request, timeout_s)
 
 
-def last_record(channel: Channel) -> Record:
-    """Return how the last operation that ended inside a call ended."""
+def last_record(channel: Channel, code: int) -> Record | None:
+    """Return how an operation ended inside its call; None when nothing was sent."""
     last = ffi.new("struct ugds_completion *")
     lib.ugds_chan_last(channel.ptr, last)
-    return Record(last.token, last.result, last.status, last.done)
+    record = Record(last.token, last.result, last.status, last.done)
+    # It stays there until the next one: tokens tell whether it was seen before.
+    if record.token == channel.last_token or record.result != code:
+        return None
+    channel.last_token = record.token
+    return record

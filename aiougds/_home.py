@@ -30,7 +30,7 @@ class Line(Protocol):
 
     def cancel(self, token: int) -> None: ...
     def reap(self) -> None: ...
-    def block(self) -> None: ...
+    def block(self, timeout_ns: int = 0) -> None: ...
     def strand(self, keep: object) -> None: ...
     def retire(self) -> None: ...
 
@@ -47,6 +47,13 @@ class Home:
 
     async def wait(self, line: Line, token: int, keep: object) -> Record:
         """Return the completion of an operation; ``keep`` lives until it is there."""
+        raise NotImplementedError
+
+    async def told(self, line: Line, token: int, timeout_s: float | None) -> None:
+        """Wait for a batch's notice, a deadline or a cancellation, whichever is first.
+
+        The operations go on in any case.
+        """
         raise NotImplementedError
 
     def dispatch(self, line: Line, words: list[int]) -> None:

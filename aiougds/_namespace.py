@@ -74,8 +74,9 @@ class Namespace(NamespaceWindow):
         controller answered, BrokenError when it does not answer any more.
         """
         kind = type(buf)
-        if (kind is RegistrationSlice or kind is Registration) and nbytes is mode:
-            # nbytes and mode are both None: what nearly every call looks like
+        if (kind is RegistrationSlice or kind is Registration) and (
+            nbytes is None and mode is None
+        ):
             reg = buf._reg  # type: ignore[union-attr]
             channel = self._channel
             if channel.loop is _get_running_loop() and reg._device is self._device:
@@ -106,9 +107,9 @@ class Namespace(NamespaceWindow):
                     if channel.budget <= 0:
                         await channel.breathe()
                     return result
-                record = last_record(channel)
-                if record.token and record.result == result:
-                    raise self._failed(record, READ, buf, offset, timeout_s)
+                failed = last_record(channel, result)
+                if failed is not None:
+                    raise self._failed(failed, READ, buf, offset, timeout_s)
         one_of("edges", edges, ("refuse", "bounce"))
         op = READ | mode_flags(self._ready(), mode)
         return await transfer(
@@ -142,7 +143,9 @@ class Namespace(NamespaceWindow):
         """
         op = WRITE | FUA if fua else WRITE
         kind = type(buf)
-        if (kind is RegistrationSlice or kind is Registration) and nbytes is mode:
+        if (kind is RegistrationSlice or kind is Registration) and (
+            nbytes is None and mode is None
+        ):
             reg = buf._reg  # type: ignore[union-attr]
             channel = self._channel
             if channel.loop is _get_running_loop() and reg._device is self._device:
@@ -173,9 +176,9 @@ class Namespace(NamespaceWindow):
                     if channel.budget <= 0:
                         await channel.breathe()
                     return result
-                record = last_record(channel)
-                if record.token and record.result == result:
-                    raise self._failed(record, op, buf, offset, timeout_s)
+                failed = last_record(channel, result)
+                if failed is not None:
+                    raise self._failed(failed, op, buf, offset, timeout_s)
         op |= mode_flags(self._ready(), mode)
         return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
 

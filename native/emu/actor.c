@@ -39,21 +39,26 @@ void emu_actor_release(struct emu_actor *a)
 	a->nr_hold = 0;
 }
 
+static void add(struct emu_actor *a, _Atomic uint64_t *total, uint64_t n)
+{
+	if (!n)
+		return;
+	if (a->nowait)
+		atomic_store_explicit(total, emu_stat_get(total) + n, memory_order_relaxed);
+	else
+		emu_stat_add(total, n);
+}
+
+/* A stepper calls it under sq->lock. */
 void emu_actor_flush_stats(struct emu_actor *a, struct emu_sq *sq)
 {
-	if (a->nr_commands) {
-		emu_stat_add(&sq->commands, a->nr_commands);
-		if (a->nowait)
-			emu_stat_add(&sq->stepped, a->nr_commands);
-	}
-	if (a->reads) {
-		emu_stat_add(&sq->reads, a->reads);
-		emu_stat_add(&sq->read_bytes, a->read_bytes);
-	}
-	if (a->writes) {
-		emu_stat_add(&sq->writes, a->writes);
-		emu_stat_add(&sq->written_bytes, a->written_bytes);
-	}
+	struct emu_stats *s = a->nowait ? &sq->stepped : &sq->served;
+
+	add(a, &s->commands, a->nr_commands);
+	add(a, &s->reads, a->reads);
+	add(a, &s->writes, a->writes);
+	add(a, &s->read_bytes, a->read_bytes);
+	add(a, &s->written_bytes, a->written_bytes);
 	a->nr_commands = 0;
 	a->reads = a->writes = a->read_bytes = a->written_bytes = 0;
 }

@@ -7,6 +7,11 @@
 
 enum { PRIO_URGENT, PRIO_HIGH, PRIO_MEDIUM, PRIO_LOW };
 
+static int prio_of(struct emu_sq *sq)
+{
+	return atomic_load_explicit(&sq->prio, memory_order_relaxed);
+}
+
 /* The first queue after @after that has something to fetch, round the ring once; 0: none. */
 static uint32_t next_pending(struct emu_actor *a, uint32_t after, int prio)
 {
@@ -22,7 +27,7 @@ static uint32_t next_pending(struct emu_actor *a, uint32_t after, int prio)
 		for (; bits; bits &= bits - 1) {
 			uint32_t qid = w * 64 + (uint32_t)__builtin_ctzll(bits);
 
-			if (qid && emu_sq_pending(a, &e->sq[qid]) && (prio < 0 || e->sq[qid].prio == prio))
+			if (qid && emu_sq_pending(a, &e->sq[qid]) && (prio < 0 || prio_of(&e->sq[qid]) == prio))
 				return qid;
 		}
 	}
@@ -32,7 +37,9 @@ static uint32_t next_pending(struct emu_actor *a, uint32_t after, int prio)
 static uint32_t weight(struct emu_ctrl *e, int prio)
 {
 	/* HPW 31:24, MPW 23:16, LPW 15:8, zero based */
-	return (e->features[NVME_FEAT_ARBITRATION] >> (8 * (PRIO_LOW - prio + 1)) & 0xff) + 1;
+	uint32_t weights = atomic_load_explicit(&e->arbitration, memory_order_relaxed);
+
+	return (weights >> (8 * (PRIO_LOW - prio + 1)) & 0xff) + 1;
 }
 
 static struct emu_sq *pick_weighted(struct emu_actor *a, uint32_t burst, uint32_t *ret_max)
@@ -81,7 +88,7 @@ struct emu_sq *emu_arbitrate(struct emu_actor *a, uint32_t *ret_max)
 		*ret_max = 1;
 		return &e->sq[0];
 	}
-	ab = e->features[NVME_FEAT_ARBITRATION] & 7;
+	ab = atomic_load_explicit(&e->arbitration, memory_order_relaxed) & 7;
 	if (ab < 5)
 		burst = 1u << ab;
 	if (NVME_CC_GET_AMS(atomic_load_explicit(&e->cc, memory_order_relaxed)) == NVME_AMS_WRR)
@@ -103,4 +110,13 @@ bool emu_work_pending(struct emu_actor *a)
 	return atomic_load_explicit(&e->event_bits, memory_order_relaxed) ||
 	       (due != INT64_MAX && due <= now_ns()) || emu_sq_pending(a, &e->sq[0]) ||
 	       next_pending(a, a->cursor, -1);
+}
+
+/* Worth waking another thread while this one runs what it took from @sq? */
+bool emu_work_left(struct emu_actor *a, struct emu_sq *sq)
+{
+	uint32_t qid = next_pending(a, sq->qid, -1);
+
+	/* without data the rest of the same queue takes less time than a wake-up */
+	return qid && (qid != sq->qid || !a->e->nodata);
 }

@@ -198,8 +198,10 @@ void emu_get_counters(struct emu_ctrl *e, struct emu_counters *ret)
 				  .flushes = emu_stat_get(&e->flushes) };
 
 	for (uint32_t qid = 0; qid <= EMU_MAX_QID; qid++) {
-		c.commands += emu_stat_get(&e->sq[qid].commands);
-		c.stepped += emu_stat_get(&e->sq[qid].stepped);
+		uint64_t stepped = emu_stat_get(&e->sq[qid].stepped.commands);
+
+		c.commands += emu_stat_get(&e->sq[qid].served.commands) + stepped;
+		c.stepped += stepped;
 		c.doorbell_writes_seen += emu_stat_get(&e->sq[qid].db_seen) + emu_stat_get(&e->cq[qid].db_seen);
 	}
 	for (uint32_t i = 0; i < e->irq.nr; i++) {

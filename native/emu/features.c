@@ -19,6 +19,7 @@ void emu_features_reset(struct emu_ctrl *e)
 	memset(e->features, 0, sizeof(e->features));
 	/* weights are zero based: 1 each */
 	e->features[NVME_FEAT_ARBITRATION] = BURST_UNLIMITED;
+	atomic_store_explicit(&e->arbitration, BURST_UNLIMITED, memory_order_relaxed);
 	e->features[NVME_FEAT_TEMP] = TEMP_THRESHOLD;
 	e->features[NVME_FEAT_VWC] = e->p.vwc;
 	e->granted_sqs = e->p.queues;
@@ -78,11 +79,9 @@ uint16_t emu_set_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t
 	default:
 		return INVALID_FIELD;
 	}
-	if (fid == NVME_FEAT_ARBITRATION)
-		emu_lock(&e->arb_lock);
 	e->features[fid] = cdw11;
 	if (fid == NVME_FEAT_ARBITRATION)
-		emu_unlock(&e->arb_lock);
+		atomic_store_explicit(&e->arbitration, cdw11, memory_order_relaxed);
 	return 0;
 }
 

@@ -49,6 +49,14 @@ struct emu_cmd {
 	uint16_t status;
 };
 
+struct emu_stats {
+	_Atomic uint64_t commands;
+	_Atomic uint64_t reads;
+	_Atomic uint64_t writes;
+	_Atomic uint64_t read_bytes;
+	_Atomic uint64_t written_bytes;
+};
+
 struct emu_cq {
 	struct emu_lock lock;
 	_Atomic bool live;
@@ -75,7 +83,7 @@ struct emu_sq {
 	_Atomic bool live;
 	_Atomic bool handoff; /* the next command is for the device threads */
 	_Atomic bool broken; /* the host unmapped the ring of a live queue */
-	uint8_t prio;
+	_Atomic uint8_t prio;
 	uint16_t qid;
 	uint32_t size;
 	uint32_t last_db;
@@ -93,14 +101,10 @@ struct emu_sq {
 	uint32_t pool; /* slots in all */
 	_Atomic uint32_t waiting; /* slots in use */
 	struct emu_count busy __attribute__((aligned(CACHELINE))); /* fetched, and on some thread now */
-	/* Totals, kept over deletion and re-creation. */
-	_Atomic uint64_t commands;
-	_Atomic uint64_t stepped;
-	_Atomic uint64_t reads;
-	_Atomic uint64_t writes;
-	_Atomic uint64_t read_bytes;
-	_Atomic uint64_t written_bytes;
 	_Atomic uint64_t db_seen;
+	/* Totals, kept over deletion and re-creation. */
+	struct emu_stats stepped; /* written under the lock: no read-modify-write */
+	struct emu_stats served __attribute__((aligned(CACHELINE)));
 } __attribute__((aligned(CACHELINE)));
 
 struct emu_hold {
@@ -201,6 +205,7 @@ struct emu_ctrl {
 	uint64_t nr_errors;
 
 	/* arbitration */
+	_Atomic uint32_t arbitration; /* the feature, for the threads */
 	struct emu_lock arb_lock;
 	uint32_t credit[3];
 	uint32_t arb_cursor;
@@ -371,14 +376,24 @@ void emu_faults_done(struct emu_ctrl *e);
 bool emu_fault_apply(struct emu_actor *a, struct emu_cmd *c, const struct emu_fault *f, int id);
 
 /* run.c, worker.c, arbiter.c, idle.c */
+static inline void emu_fill_cmd(struct emu_cmd *c, struct emu_sq *sq, const struct nvme_sqe *s)
+{
+	/* copied first, as hardware does: what the host does to the entry later changes nothing */
+	c->sqe = *s;
+	c->sq = sq;
+	c->flags = 0;
+	c->dw0 = 0;
+	c->status = 0;
+}
+
 void emu_run(struct emu_actor *a, struct emu_cmd *c);
 void emu_finish(struct emu_actor *a, struct emu_cmd *c, uint16_t status);
 void emu_sq_announce(struct emu_actor *a, struct emu_sq *sq);
 void emu_cq_announce(struct emu_actor *a, struct emu_cq *cq);
-void emu_fill_cmd(struct emu_cmd *c, struct emu_sq *sq, const struct nvme_sqe *s);
 int emu_workers_start(struct emu_ctrl *e);
 void emu_workers_stop(struct emu_ctrl *e);
 bool emu_work_pending(struct emu_actor *a);
+bool emu_work_left(struct emu_actor *a, struct emu_sq *sq);
 struct emu_sq *emu_arbitrate(struct emu_actor *a, uint32_t *ret_max);
 bool emu_pass(struct emu_actor *a);
 void emu_idle(struct emu_actor *a);

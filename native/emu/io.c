@@ -97,14 +97,54 @@ static uint16_t move(struct emu_actor *a, struct emu_ns *ns, const struct nvme_s
 	}
 }
 
+/* Most commands: all within one page. False: the walk has to tell. */
+static inline bool one_page(struct emu_actor *a, const struct nvme_sqe *s, uint64_t nbytes, uint32_t perm)
+{
+	uint64_t prp1 = le64_get(s->prp1);
+	uint8_t *p;
+
+	if ((prp1 & (EMU_IO_PAGE - 1)) + nbytes > EMU_IO_PAGE || prp1 & 3)
+		return false;
+	/* a miss is counted once, by the walk */
+	if (!(emu_iommu_leaf(&a->e->io, prp1) & perm))
+		return false;
+	p = emu_translate(a, prp1, perm);
+	if (!p)
+		return false;
+	a->iov[0] = (struct iovec){ p, nbytes };
+	a->nr_iov = 1;
+	return true;
+}
+
+static uint16_t walk(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s, uint64_t off, uint64_t nbytes,
+		     uint32_t perm)
+{
+	struct emu_prp w;
+	uint64_t got;
+	uint16_t st = 0;
+
+	emu_prp_init(&w, s, nbytes, atomic_load_explicit(&a->e->page_bytes, memory_order_relaxed));
+	while (w.left && !st) {
+		if (a->nr_hold + 8 > a->max_hold)
+			emu_actor_release(a);
+		st = emu_prp_next(a, &w, perm, &got);
+		if (st || a->e->nodata)
+			continue;
+		st = move(a, ns, s, off, got);
+		off += got;
+		if (w.left)
+			emu_actor_release(a);
+	}
+	return st;
+}
+
 static uint16_t read_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
 {
 	struct emu_ctrl *e = a->e;
 	uint64_t slba = le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
-	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull, got;
+	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull;
 	uint64_t nbytes = nlb << ns->shift, off = slba << ns->shift;
 	uint32_t perm = s->opcode == NVME_IO_READ ? EMU_DMA_WRITE : EMU_DMA_READ;
-	struct emu_prp w;
 	uint16_t st;
 
 	if (unlikely(e->p.mdts && nbytes > 1ull << (e->p.mdts + 12 + e->p.mpsmin)))
@@ -112,18 +152,12 @@ static uint16_t read_write(struct emu_actor *a, struct emu_ns *ns, const struct 
 	st = emu_io_range(ns, slba, nlb, s->opcode == NVME_IO_WRITE);
 	if (unlikely(st))
 		return st;
-	emu_prp_init(&w, s, nbytes, atomic_load_explicit(&e->page_bytes, memory_order_relaxed));
-	while (w.left && !st) {
-		if (a->nr_hold + 8 > a->max_hold)
-			emu_actor_release(a);
-		st = emu_prp_next(a, &w, perm, &got);
-		if (st || e->nodata)
-			continue;
-		st = move(a, ns, s, off, got);
-		off += got;
-		if (w.left)
-			emu_actor_release(a);
-	}
+	if (a->nr_hold + 8 > a->max_hold)
+		emu_actor_release(a);
+	if (likely(one_page(a, s, nbytes, perm)))
+		st = e->nodata ? 0 : move(a, ns, s, off, nbytes);
+	else
+		st = walk(a, ns, s, off, nbytes, perm);
 	if (unlikely(st))
 		return st;
 	if (s->opcode == NVME_IO_WRITE) {

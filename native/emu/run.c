@@ -1,18 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* From a fetched command to its completion. */
-#include <string.h>
-
 #include "emu/internal.h"
-
-void emu_fill_cmd(struct emu_cmd *c, struct emu_sq *sq, const struct nvme_sqe *s)
-{
-	/* copied first, as hardware does: what the host does to the entry later changes nothing */
-	memcpy(&c->sqe, s, sizeof(c->sqe));
-	c->sq = sq;
-	c->flags = 0;
-	c->dw0 = 0;
-	c->status = 0;
-}
 
 void emu_finish(struct emu_actor *a, struct emu_cmd *c, uint16_t status)
 {

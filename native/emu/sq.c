@@ -50,7 +50,7 @@ uint16_t emu_sq_create(struct emu_actor *a, uint16_t qid, uint64_t iova, uint32_
 	sq->ring = ring;
 	sq->map = m;
 	sq->size = size;
-	sq->prio = prio;
+	atomic_store_explicit(&sq->prio, prio, memory_order_relaxed);
 	sq->cq = cq;
 	sq->last_db = 0;
 	sq->nr_aborts = 0;

@@ -33,40 +33,44 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 	struct emu_ctrl *e = a->e;
 	struct emu_cq *cq = sq->cq;
 	uint32_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), n = 0;
-	uint32_t avail = emu_sq_avail(a, sq);
-	uint16_t status;
+	bool keep = e->nodata; /* the queue's lock for the whole run: no command takes long */
 	struct emu_cmd c;
-	bool full;
 
-	max = min_u32(max, avail);
-	while (n < max) {
-		if (unlikely(sq->nr_aborts || atomic_load_explicit(&cq->nr_done, memory_order_relaxed))) {
-			*ret_left = true;
-			break;
-		}
-		emu_fill_cmd(&c, sq, &sq->ring[head]);
-		if (!at_once(e, sq, &c.sqe)) {
-			*ret_left = true;
-			break;
-		}
+	max = min_u32(max, emu_sq_avail(a, sq));
+	if (!max)
+		return 0;
+	max = min_u32(max, emu_sq_room(sq)); /* a full completion queue makes completions wait in slots */
+	if (keep)
 		emu_lock(&cq->lock);
-		full = emu_cq_full(a, cq);
-		emu_unlock(&cq->lock);
-		if (unlikely(full))
+	while (n < max) {
+		/* what waits for room, or is to be aborted, is the device threads' */
+		*ret_left = sq->nr_aborts || atomic_load_explicit(&cq->nr_done, memory_order_relaxed);
+		if (unlikely(*ret_left))
 			break;
-		status = emu_io_exec(a, &c.sqe);
-		if (unlikely(status == EMU_STATUS_AGAIN)) {
-			emu_actor_release(a);
+		emu_fill_cmd(&c, sq, &sq->ring[head]);
+		c.status = at_once(e, sq, &c.sqe) ? emu_io_exec(a, &c.sqe) : EMU_STATUS_AGAIN;
+		if (c.status == EMU_STATUS_AGAIN) {
 			*ret_left = true;
 			break;
 		}
 		head = head + 1 == sq->size ? 0 : head + 1;
 		/* release: the entry was copied before the host may have it back */
 		atomic_store_explicit(&sq->head, head, memory_order_release);
-		emu_finish(a, &c, status);
 		n++;
+		if (unlikely(c.status))
+			emu_error_log(e, &c, c.status);
+		if (keep) {
+			emu_cq_post(a, cq, &c, sq->qid, le16_get(c.sqe.cid));
+			continue;
+		}
+		emu_actor_release(a);
+		emu_lock(&cq->lock);
+		emu_cq_post(a, cq, &c, sq->qid, le16_get(c.sqe.cid));
+		emu_unlock(&cq->lock);
 	}
-	/* more than was asked for is the caller's to step again; more than can be served is not */
+	if (keep)
+		emu_unlock(&cq->lock);
+	a->nr_commands += n;
 	return n;
 }
 
@@ -74,13 +78,14 @@ uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 {
 	struct iovec iov[STEP_IOV];
 	struct emu_hold hold[STEP_HOLD];
-	struct emu_sq *sq = &e->sq[qid];
+	struct emu_sq *sq;
 	struct emu_actor a;
 	bool left = false;
 	uint32_t n;
 
 	if (unlikely(!e->step || !qid || qid > EMU_MAX_QID))
 		return 0;
+	sq = &e->sq[qid];
 	/* a look without the lock first: an idle queue costs next to nothing */
 	if (atomic_load_explicit(&sq->handoff, memory_order_relaxed) || !emu_trylock(&sq->lock))
 		return 0;

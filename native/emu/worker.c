@@ -63,7 +63,7 @@ static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 	if (!n)
 		return false;
 	/* enough for another thread: wake one, which may wake the next */
-	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) && !e->nodata && emu_work_pending(a))
+	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) && emu_work_left(a, sq))
 		emu_kick(e, sq->qid);
 	for (uint32_t i = 0; i < n; i++)
 		emu_run(a, &a->batch[i]);

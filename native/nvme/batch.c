@@ -157,13 +157,13 @@ static void start(struct nvme_batch *b, uint32_t n)
 	}
 	if (!done && most)
 		nvme_lane_kick(l);
+	if (done)
+		l->st.inline_done += n;
 	l->gather = false;
 	pthread_mutex_unlock(&l->lock);
 	b->start = now;
-	if (done) {
-		ch->inline_done += n;
+	if (done)
 		nvme_median(&b->est_ns, now_ns() - now);
-	}
 }
 
 static void start_exec(struct nvme_batch *b, uint32_t n)

@@ -39,11 +39,9 @@ struct nvme_chan {
 	struct nvme_op *free_ops;
 	uint32_t inflight; /* operations not collected (batches: their items) */
 	int64_t est_ns[16]; /* running median of latency by size class: what adaptive decides by */
-	uint64_t inline_done;
 	struct nvme_batch *batches;
 	struct nvme_op last; /* the last operation that ended inside a call */
 	_Atomic bool orphan;
-	uint64_t wakeups;
 };
 
 struct nvme_batch {

@@ -47,6 +47,14 @@ static int64_t budget(const struct nvme_chan *ch, enum nvme_mode mode, uint64_t 
 	return ch->est_ns[size_class(nbytes)] < most ? most : 0;
 }
 
+/* Statistics are read under the lane's lock, by anybody. */
+static void count(struct nvme_chan *ch, uint64_t *counter)
+{
+	pthread_mutex_lock(&ch->own.lock);
+	(*counter)++;
+	pthread_mutex_unlock(&ch->own.lock);
+}
+
 static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn_it)
 {
 	int64_t res = nvme_op_result(op);
@@ -55,7 +63,6 @@ static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn
 		learn(ch, op, now_ns());
 	if (unlikely(op->err))
 		ch->last = *op;
-	ch->inline_done++;
 	nvme_chan_collected(ch, op);
 	return res;
 }
@@ -83,6 +90,7 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 			nvme_lane_kick(l);
 	}
 	over = nvme_op_over(op);
+	l->st.inline_done += over;
 	l->want = NULL;
 	l->gather = false;
 	pthread_mutex_unlock(&l->lock);
@@ -99,8 +107,10 @@ static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode
 	op->exec = true;
 	nvme_exec_post(ch->ctrl->exec, op, op);
 	/* the operation is the executor's until it comes back on our list */
-	if (most && nvme_spin_ended(ch, op->start + most, op))
+	if (most && nvme_spin_ended(ch, op->start + most, op)) {
+		count(ch, &ch->own.st.inline_done);
 		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
+	}
 	nvme_chan_arm(ch);
 	return INT64_MIN;
 }
@@ -262,7 +272,7 @@ int nvme_chan_reap(struct nvme_chan *ch, struct nvme_op **out, uint32_t max)
 	uint32_t n;
 
 	if (read(ch->fd, &count, sizeof(count)) == sizeof(count))
-		ch->wakeups++;
+		count(ch, &ch->own.st.wakeups);
 	n = nvme_chan_poll(ch, out, max);
 	if (n == max) /* there may be more: stay readable */
 		nvme_signal(ch->fd);

@@ -64,7 +64,8 @@ static int alloc_lists(struct pcie_qpair *q, size_t page)
 	err = mem_queue_alloc((nr + (page > QUEUE_PAGE)) * page, false, &q->list_mem, &q->list_bytes, &huge);
 	if (err)
 		return err;
-	err = c->ops->map(c->t, q->list_mem, q->list_bytes, DMA_READ, &dma);
+	/* pages larger than the host's have to be one piece each */
+	err = c->ops->map(c->t, q->list_mem, q->list_bytes, DMA_READ | (page > QUEUE_PAGE ? DMA_CONTIG : 0), &dma);
 	if (err)
 		return err;
 	q->list_handle = dma.handle;
@@ -88,7 +89,9 @@ void pcie_qpair_rewind(struct pcie_qpair *q)
 {
 	uint32_t nr = q->depth - 1;
 
-	memset(q->cq, 0, (size_t)q->depth * sizeof(*q->cq)); /* no stale phase tags */
+	/* no stale phase tags; atomic, because a sleeping owner or housekeeping may peek just now */
+	for (uint32_t i = 0; i < q->depth; i++)
+		atomic_store_explicit((_Atomic uint32_t *)&q->cq[i].dw3, 0, memory_order_relaxed);
 	q->sq_tail = q->sq_head = q->sq_rung = 0;
 	q->held = false;
 	atomic_store_explicit(&q->cq_pos, 1, memory_order_relaxed);

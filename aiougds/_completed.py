@@ -1,0 +1,117 @@
+"""``as_completed``: results in the order in which the transfers end."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from aiougds._batch import Batch
+from aiougds._errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ClosedError,
+    MemoryLayoutError,
+    UGDSError,
+)
+from aiougds._failure import NAMES
+from aiougds._ffi import lib
+from aiougds._registration import Registration
+from aiougds._transfer import check_timeout, locate, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from aiougds._registration import RegistrationSlice
+    from aiougds._transfer import Window
+
+
+class AsCompleted:
+    """Iterator over ``(index, result)``; made by :meth:`Namespace.as_completed`."""
+
+    __slots__ = ("_batch", "_entered", "_left", "_ready", "_requests", "_timeout_s")
+
+    def __init__(
+        self,
+        window: Window,
+        op: int,
+        requests: Iterable[tuple[Registration | RegistrationSlice, int]],
+        capacity: int,
+        timeout_s: float | None,
+    ) -> None:
+        check_timeout(timeout_s)
+        self._requests = _checked(window, op, list(requests))
+        self._batch = Batch(window, capacity)
+        self._timeout_s = timeout_s
+        self._left = deque((index, op, *r) for index, r in enumerate(self._requests))
+        self._ready: deque[tuple[int, int | UGDSError]] = deque()
+        self._entered = False
+
+    def _refill(self) -> None:
+        batch = self._batch
+        room = batch.capacity - batch.pending
+        if not self._left or room < (batch.capacity + 1) // 2:
+            return
+        while self._left and room:
+            index, op, buf, offset = self._left.popleft()
+            if op == lib.UGDS_OP_READ:
+                batch.read(buf, offset=offset, cookie=index)
+            else:
+                batch.write(buf, offset=offset, cookie=index)
+            room -= 1
+        batch.submit(timeout_s=self._timeout_s)
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise ClosedError("as_completed() was entered before; call it again")
+        self._entered = True
+        await self._batch.__aenter__()
+        self._refill()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._left.clear()
+        await self._batch.aclose()
+
+    def __aiter__(self) -> Self:
+        if not self._entered:
+            raise ClosedError("enter it first: async with ns.as_completed(...) as done")
+        return self
+
+    async def __anext__(self) -> tuple[int, int | UGDSError]:
+        if not self._ready:
+            self._refill()
+            for item in await self._batch.harvest(1):
+                self._ready.append((int(str(item.cookie)), item.result))
+        if not self._ready:
+            raise StopAsyncIteration
+        return self._ready.popleft()
+
+
+def _checked(
+    window: Window,
+    op: int,
+    requests: list[tuple[Registration | RegistrationSlice, int]],
+) -> list[tuple[Registration | RegistrationSlice, int]]:
+    """Refuse a bad request before anything is sent."""
+    pairs: list[object] = list(requests)
+    for index, pair in enumerate(pairs):
+        try:
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise ArgumentTypeError(f"{pair!r} is not a pair (memory, offset)")
+            place = locate(window.device, pair[0], op)
+            if not isinstance(place.keep, Registration):
+                raise MemoryLayoutError(
+                    "the memory is not registered, and batches never pin just in time; "
+                    "use ns.register()"
+                )
+            window.check_range(NAMES[op], whole(pair[1], "offset"), place.nbytes)
+        except ArgumentError as error:
+            error.add_note(f"item {index}")
+            raise
+    return requests

@@ -1,0 +1,269 @@
+"""A controller: what it is, what it has done, and its admin commands."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Self
+
+from aiougds import _admin
+from aiougds._completion import current_home
+from aiougds._errors import (
+    BrokenError,
+    ControllerBusyError,
+    RangeError,
+    UGDSError,
+)
+from aiougds._events import Events
+from aiougds._ffi import ffi, lib, text
+from aiougds._namespace import Namespace
+from aiougds._stats import (
+    STATES,
+    Capabilities,
+    ControllerInfo,
+    Quarantined,
+    State,
+    Statistics,
+    capabilities,
+    controller_info,
+    quarantine,
+    statistics,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Buffer
+
+    from aiougds._channel import Channel
+    from aiougds._device import Device
+
+
+class Controller:
+    """An open controller. Made by :func:`aiougds.open_controller`.
+
+    It may be used from any event loop and thread. Queue pairs are leased to each of
+    them at its first operation.
+    """
+
+    __slots__ = ("__weakref__", "_device", "_events")
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._events = Events(device)
+
+    # ---- namespaces ----
+
+    def namespaces(self) -> list[int]:
+        """Return the active namespace identifiers, ascending."""
+        device = self._device
+        device.check_open()
+        room = 1024
+        while True:
+            array = ffi.new("uint32_t[]", room)
+            count = lib.ugds_ctrl_nsids(device.ptr, array, room)
+            if count <= room:
+                return [array[i] for i in range(max(0, count))]
+            room = count
+
+    def namespace(
+        self, nsid: int | None = None, *, readonly: bool = False
+    ) -> Namespace:
+        """Return a namespace; None: the lowest one that can be used.
+
+        Raises RangeError, with the choices, when it is not there, and CapabilityError
+        for formats that are refused (metadata).
+        """
+        return Namespace(self, self._choose(nsid), readonly=readonly)
+
+    def _choose(self, nsid: int | None) -> int:
+        present = self.namespaces()
+        if nsid is None:
+            for candidate in present:
+                info = ffi.new("struct ugds_ns_info *")
+                code = lib.ugds_ns_info(self._device.ptr, candidate, info)
+                if not code and info.usable:
+                    return candidate
+            if present:  # opening it says what is wrong with it
+                return present[0]
+            raise RangeError(f"{self._device.address} has no active namespace")
+        if isinstance(nsid, bool) or nsid not in present:
+            listed = ", ".join(map(str, present)) or "none"
+            raise RangeError(
+                f"{self._device.address} has no namespace {nsid!r}; there are: {listed}"
+            )
+        return nsid
+
+    # ---- what it is ----
+
+    @property
+    def address(self) -> str:
+        """The address it was opened with."""
+        return self._device.address
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What is in force, on this loop or thread where that matters."""
+        self._device.check_open()
+        return capabilities(self._device, own_queue=self._own_queue())
+
+    def _own_queue(self) -> bool | None:
+        try:
+            line = current_home().channels.get(id(self._device))
+        except UGDSError:
+            return None
+        if line is None:
+            return None
+        channel: Channel = line  # type: ignore[assignment]
+        return bool(lib.ugds_chan_owns_queue(channel.ptr))
+
+    @property
+    def info(self) -> ControllerInfo:
+        """Identity and limits."""
+        self._device.check_open()
+        return controller_info(self._device)
+
+    @property
+    def state(self) -> State:
+        """``live``, ``resetting``, ``wedged``, ``removed`` or ``closed``."""
+        if self._device.ended:
+            return "closed"
+        return STATES[self._device.info().state]
+
+    @property
+    def state_reason(self) -> str:
+        """Why it is wedged or removed; empty while it is live."""
+        return "" if self._device.ended else text(self._device.info().reason)
+
+    def statistics(self) -> Statistics:
+        """Return the counters of this moment."""
+        self._device.check_open()
+        return statistics(self._device)
+
+    @property
+    def quarantine(self) -> tuple[Quarantined, ...]:
+        """Memory that the device may still touch for operations that were given up.
+
+        It ends with the command's own late completion, a reset, or the removal of
+        the device.
+        """
+        return () if self._device.ended else quarantine(self._device)
+
+    # ---- admin ----
+
+    async def admin(
+        self,
+        opcode: int,
+        *,
+        nsid: int = 0,
+        cdw10: int = 0,
+        cdw11: int = 0,
+        cdw12: int = 0,
+        cdw13: int = 0,
+        cdw14: int = 0,
+        cdw15: int = 0,
+        data: Buffer | None = None,
+        nbytes: int = 0,
+    ) -> tuple[int, bytes]:
+        """Send an admin command; returns dword 0 of its completion, and its data.
+
+        ``data`` goes to the controller; or ``nbytes`` (up to 65536) come from it.
+        Opcodes that would touch the engine's own queues are refused. Cancelled, it
+        goes on until the command has ended. Raises NVMeError for what the controller
+        answered.
+        """
+        self._device.check_open()
+        cdws = (cdw10, cdw11, cdw12, cdw13, cdw14, cdw15)
+        return await _admin.admin(
+            self._device, opcode, nsid=nsid, cdws=cdws, data=data, nbytes=nbytes
+        )
+
+    async def identify(self, cns: int = 1, nsid: int = 0) -> bytes:
+        """Return the 4096 bytes of an Identify data structure."""
+        self._device.check_open()
+        return await _admin.identify(self._device, cns, nsid)
+
+    async def log_page(
+        self, page: int, nbytes: int = 512, *, nsid: int = 0xFFFFFFFF
+    ) -> bytes:
+        """Return the first ``nbytes`` of a log page."""
+        self._device.check_open()
+        return await _admin.log_page(self._device, page, nbytes, nsid)
+
+    async def smart_log(self) -> _admin.SmartLog:
+        """Return the SMART / Health log."""
+        self._device.check_open()
+        return await _admin.smart_log(self._device)
+
+    async def error_log(self, entries: int = 16) -> tuple[_admin.ErrorLogEntry, ...]:
+        """Return the error log, newest first."""
+        self._device.check_open()
+        return await _admin.error_log(self._device, entries)
+
+    def events(self) -> Events:
+        """Return the async iterator over asynchronous events; it ends at close."""
+        self._device.check_open()
+        return self._events
+
+    async def reset(self) -> None:
+        """Disable and enable the controller, and rebuild its queues.
+
+        Awaits a thread. Operations in flight end with OperationAbortedError; the
+        quarantine is released. Raises BrokenError when it does not come back.
+        """
+        device = self._device
+        device.check_open()
+
+        def work() -> None:
+            err = ffi.new("struct ugds_error *")
+            code = lib.ugds_ctrl_reset(device.ptr, err)
+            if code < 0:
+                raise device.refusal() or BrokenError(text(err.text), errno=-code)
+
+        await current_home().off_loop(work)
+        device.sweep_limbo()
+
+    # ---- the end ----
+
+    async def aclose(
+        self, timeout_s: float | None = None, *, force: bool = False
+    ) -> None:
+        """Wait for operations in flight, then shut the controller down.
+
+        Waits at most ``timeout_s`` (0: not at all), and never for quarantined memory:
+        then, and on the deadline, ControllerBusyError is raised and the controller
+        stays usable. ``force`` closes it with a quarantine: only after the device was
+        reset from outside. Its namespaces and registrations end with it.
+        """
+        await self._device.close(timeout_s, force=force)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`aclose` has returned."""
+        return self._device.ended
+
+    async def __aenter__(self) -> Self:
+        self._device.check_open()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        try:
+            await self.aclose()
+        except ControllerBusyError:
+            self._device.linger()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Controller {self._device.address}, {self.state}>"
+
+    def __del__(self) -> None:
+        device = self._device
+        if not device.ended and not device.lingers():
+            warnings.warn(
+                f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self
+            )
+            device.linger()

@@ -1,0 +1,230 @@
+"""Opening controllers: one factory, awaitable and an async context manager.
+
+A transport is one line of :data:`TRANSPORTS`.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, Unpack
+
+from aiougds._address import Address, parse_emu, split_address
+from aiougds._completion import current_home
+from aiougds._controller import Controller
+from aiougds._device import Device, end_lingering
+from aiougds._errors import CapabilityError, open_error
+from aiougds._ffi import NULL, ffi, lib, text
+from aiougds._namespace import Namespace
+from aiougds._options import PRIORITIES, OpenKeywords, OpenOptions, open_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+    from types import TracebackType
+
+    from aiougds._address import EmuOptions
+    from aiougds._ffi import CData
+
+    Opener = Callable[[Address, OpenOptions], CData]
+
+T = TypeVar("T", bound="Namespace | Controller")
+EMU_SWITCHES: Final = {
+    "create": lib.UGDS_EMU_CREATE,
+    "readonly": lib.UGDS_EMU_READONLY,
+    "nodata": lib.UGDS_EMU_NODATA,
+    "vwc": lib.UGDS_EMU_VWC,
+    "wrr": lib.UGDS_EMU_WRR,
+    "shadow": lib.UGDS_EMU_DBBUF,
+    "step": lib.UGDS_EMU_STEP,
+}
+EMU_NUMBERS: Final = (
+    "mdts", "dstrd", "mpsmin", "mpsmax", "to", "aerl", "acl", "mqes", "awupf", "queues",
+    "vectors", "threads", "channels", "latency_ns", "latency_per_kib_ns", "jitter_ns",
+    "seed",
+)  # fmt: skip
+
+
+def _open_params(options: OpenOptions) -> CData:
+    p = ffi.new("struct ugds_open_params *")
+    p.flags = (
+        (lib.UGDS_OPEN_READONLY if options.readonly else 0)
+        | (0 if options.shadow_doorbells else lib.UGDS_OPEN_NO_SHADOW)
+        | (0 if options.hugepages else lib.UGDS_OPEN_NO_HUGEPAGE)
+        | (lib.UGDS_OPEN_WRR if options.arbitration == "wrr" else 0)
+    )
+    p.io_queues = options.queues
+    spare = options.queues // 4
+    p.batch_queues = spare if options.batch_queues is None else options.batch_queues
+    p.depth = options.depth
+    p.batch_depth = options.batch_depth
+    p.max_transfer = options.max_transfer
+    p.vectors = options.vectors or 0
+    p.qprio = PRIORITIES.index(options.queue_priority)
+    p.arb_burst = 7
+    p.wrr_weights = 7 | 15 << 8 | 31 << 16
+    p.spin_ns = int(options.spin_us * 1e3)
+    p.hang_io_ns = int(options.hang_timeout_s * 1e9)
+    p.hang_admin_ns = int(options.admin_timeout_s * 1e9)
+    p.cancel_grace_ns = int(options.cancel_grace_s * 1e9)
+    return p
+
+
+def _emu_params(emu: EmuOptions, *, readonly: bool) -> tuple[CData, object]:
+    p = ffi.new("struct ugds_emu_params *")
+    path = NULL if emu.path is None else ffi.new("char[]", os.fsencode(emu.path))
+    p.path = path
+    for name, flag in EMU_SWITCHES.items():
+        if getattr(emu, name):
+            p.flags |= flag
+    if readonly:
+        p.flags |= lib.UGDS_EMU_READONLY
+    for name in EMU_NUMBERS:
+        setattr(p, name, getattr(emu, name))
+    real = os.path.realpath(emu.path) if emu.path else f"memory {os.getpid()}"
+    p.serial = f"UGDS{zlib.crc32(os.fsencode(real)):08X}".encode()
+    p.model = b"aiougds embedded controller"
+    p.nr_ns = len(emu.namespaces)
+    for i, space in enumerate(emu.namespaces):
+        p.ns[i].nsid = space.nsid
+        p.ns[i].lba_bytes = space.lba_bytes
+        p.ns[i].metadata_bytes = space.metadata_bytes
+        p.ns[i].nbytes = space.nbytes
+    return p, path  # the path is borrowed by the struct
+
+
+def open_emu(address: Address, options: OpenOptions) -> CData:
+    """Start an embedded controller and bring it up."""
+    params, _path = _emu_params(parse_emu(address), readonly=options.readonly)
+    ret, err = ffi.new("struct ugds_ctrl **"), ffi.new("struct ugds_error *")
+    code = lib.ugds_open_emu(params, _open_params(options), ret, err)
+    if code < 0:
+        words = text(err.text) or os.strerror(-code)
+        raise open_error(code, f"{address.text}: {words}", err.status)
+    controller: CData = ret[0]
+    return controller
+
+
+def _later(what: str) -> Opener:
+    def refuse(address: Address, options: OpenOptions) -> CData:
+        raise CapabilityError(
+            f"{address.text}: {what} comes with a later version of aiougds; this one "
+            "has the embedded controller: 'emu:PATH' over a file, 'emu:' in memory"
+        )
+
+    return refuse
+
+
+TRANSPORTS: Final[dict[str, Opener]] = {
+    "emu:": open_emu,
+    "vfio:": _later("VFIO"),
+    "/dev/ugds_drv": _later("the kernel helper"),
+}
+
+
+def _check_promises(device: Device) -> None:
+    """Refuse what was opened when it is not what was insisted on."""
+    options, info = device.options, device.info()
+    if options.require_direct and not info.caps & lib.UGDS_CAP_DIRECT:
+        raise CapabilityError(
+            f"{device.address}: require_direct=True, but {text(info.transport)} moves "
+            "data with the CPU; open a device, or leave require_direct out"
+        )
+    if options.completion == "interrupt" and not info.vectors:
+        raise CapabilityError(
+            f"{device.address}: completion='interrupt', but there is no interrupt "
+            "vector; use 'poll' or 'inline'"
+        )
+    if options.completion == "inline" and not info.spin_ns:
+        raise CapabilityError(
+            f"{device.address}: completion='inline' with spin_us=0 never looks for a "
+            "completion; give spin_us"
+        )
+
+
+def bring_up(address: str, keywords: OpenKeywords) -> Device:
+    """Open a controller. Blocks for milliseconds: call it off the loop."""
+    options = open_options(keywords)
+    parts = split_address(address, tuple(TRANSPORTS))
+    end_lingering()
+    device = Device(address, TRANSPORTS[parts.scheme](parts, options), options)
+    try:
+        _check_promises(device)
+    except CapabilityError:
+        device.end_now()
+        raise
+    return device
+
+
+async def _controller(address: str, keywords: OpenKeywords) -> Controller:
+    home = current_home()
+    return Controller(
+        await home.off_loop(lambda: bring_up(address, keywords), Device.end_now)
+    )
+
+
+async def _namespace(
+    address: str, nsid: int | None, keywords: OpenKeywords
+) -> Namespace:
+    controller = await _controller(address, keywords)
+    try:
+        return Namespace(controller, controller._choose(nsid), owner=True)
+    except BaseException:
+        await controller.aclose()
+        raise
+
+
+class Opening(Generic[T]):
+    """What ``open`` returns: await it, or enter it with ``async with``."""
+
+    __slots__ = ("_start", "_value")
+
+    def __init__(self, start: Callable[[], Coroutine[object, object, T]]) -> None:
+        self._start: Callable[[], Coroutine[object, object, T]] = start
+        self._value: T | None = None
+
+    def __await__(self) -> Generator[object, object, T]:
+        work: Generator[object, object, T] = self._start().__await__()
+        return work
+
+    async def __aenter__(self) -> T:
+        self._value = await self._start()
+        return self._value
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        value, self._value = self._value, None
+        if value is not None:
+            await value.__aexit__(exc_type, exc, tb)
+
+
+def open(  # noqa: A001
+    address: str, *, nsid: int | None = None, **options: Unpack[OpenKeywords]
+) -> Opening[Namespace]:
+    """Open a namespace, with a controller of its own, at an address.
+
+    ``emu:PATH`` is an NVMe controller in software over a file (``?size=1GiB`` makes
+    it), ``emu:`` one in memory. ``nsid`` None takes the lowest namespace that can be
+    used. The keyword arguments are the fields of :class:`OpenOptions`.
+
+    ``await`` it for a :class:`Namespace` to close yourself, or use ``async with``.
+    Bring-up (NVMe base, clause 3.5.1) runs in a thread; cancelled, it is undone.
+    Raises AddressError and OptionError for what is wrong with the arguments, OpenError
+    and its kinds for what is there (AddressNotFoundError, AddressPermissionError,
+    AddressIsDirectoryError, AddressInUseError with the holder's name), CapabilityError
+    when something insisted on cannot be had.
+    """
+    return Opening(lambda: _namespace(address, nsid, options))
+
+
+def open_controller(
+    address: str, **options: Unpack[OpenKeywords]
+) -> Opening[Controller]:
+    """Open a controller; its namespaces come from :meth:`Controller.namespace`.
+
+    Everything else is as of :func:`open`.
+    """
+    return Opening(lambda: _controller(address, options))

@@ -1,0 +1,247 @@
+"""Records of what a controller is and has done."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from aiougds._ffi import ffi, lib, text
+
+if TYPE_CHECKING:
+    from aiougds._device import Device
+    from aiougds._options import Mode
+
+State = Literal["live", "resetting", "wedged", "removed", "closed"]
+
+STATES: Final[dict[int, State]] = {
+    lib.UGDS_STATE_LIVE: "live",
+    lib.UGDS_STATE_RESETTING: "resetting",
+    lib.UGDS_STATE_WEDGED: "wedged",
+    lib.UGDS_STATE_REMOVED: "removed",
+    lib.UGDS_STATE_CLOSED: "closed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What is in force, not what was asked for."""
+
+    transport: str
+    """``emu`` for the embedded controller."""
+    direct: bool
+    """Whether a device does the DMA."""
+    completion: Mode
+    """How operations wait unless one says otherwise."""
+    queue: Literal["own", "shared"]
+    """Whether this loop or thread has (or would get) queue pairs of its own."""
+    wake_armed: bool
+    """Interrupts wake an owner only when it asked to be woken."""
+    stepping: bool
+    """A spinning host thread runs the embedded controller itself."""
+    inline_reads: bool
+    """Small cached reads can complete inside the submitting call."""
+    map_inline: bool
+    """Pinning needs no system call."""
+    hugepages: bool
+    """Batch rings are in huge pages."""
+    shadow_doorbells: bool
+    arbitration: Literal["rr", "wrr"]
+    volatile_write_cache: bool
+    """Written data survives a power cut only after a flush or with ``fua``."""
+    compare: bool
+    deallocate: bool
+    write_zeroes: bool
+    verify: bool
+    readonly: bool
+    max_transfer_bytes: int
+    """Bytes of one command; longer requests are split."""
+    mdts_bytes: int
+    """What the controller allows for one command; 0: no limit."""
+    queue_pairs: int
+    """I/O queue pairs granted and in use."""
+    batch_queue_pairs: int
+    free_queue_pairs: int
+    """Not leased by a loop or thread now."""
+    depth: int
+    batch_depth: int
+    vectors: int
+    spin_us: float
+    wake_us: float
+    """Cost of a wake-up, measured at open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerInfo:
+    """Who the controller is (Identify Controller; NVMe base, clause 5.17.2.1)."""
+
+    serial: str
+    model: str
+    firmware: str
+    vendor_id: int
+    version: tuple[int, int, int]
+    cap: int
+    page_bytes: int
+    abort_limit: int
+    """Abort commands that may be outstanding."""
+    event_limit: int
+    """Asynchronous event requests that may be outstanding."""
+    atomic_write_blocks: int
+    """Blocks written in one piece across a power cut."""
+    open_ms: float
+    """How long bring-up took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """Counters since the controller was opened; reading them stops nothing."""
+
+    reads: int
+    writes: int
+    others: int
+    read_bytes: int
+    write_bytes: int
+    errors: int
+    commands: int
+    doorbells: int
+    inline_completions: int
+    """Operations that ended inside the submitting call."""
+    wakeups: int
+    stragglers: int
+    """Completions found by housekeeping after their owner slept through them."""
+    timeouts: int
+    cancels: int
+    aborts: int
+    resets: int
+    unknown_cids: int
+    dropped: int
+    """Completions for loops and threads that are gone."""
+    adopted: int
+    """Queue pairs that housekeeping drained for a closed loop or a dead thread."""
+    inflight: int
+    """Commands at the device now."""
+    mappings: int
+    channels: int
+    quarantined: int
+    """Operations whose memory the device may still touch."""
+    jit_pins: int
+    """Unregistered memory that was pinned just in time."""
+    bounces: int
+    """Requests copied because of unaligned memory or edges."""
+    bounced_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Memory that a given-up command may still touch."""
+
+    nbytes: int
+    buf_offset: int
+    """Where in its registration."""
+    age_s: float
+    queue_id: int
+    command_id: int
+
+
+def capabilities(device: Device, *, own_queue: bool | None) -> Capabilities:
+    """Read them; ``own_queue`` None: this loop has no channel yet."""
+    info = device.info()
+    caps = int(info.caps)
+    own = own_queue if own_queue is not None else info.free_queues > 0
+    return Capabilities(
+        transport=text(info.transport),
+        direct=bool(caps & lib.UGDS_CAP_DIRECT),
+        completion=device.options.mode,
+        queue="own" if own and device.options.mode != "poll" else "shared",
+        wake_armed=bool(caps & lib.UGDS_CAP_ARM),
+        stepping=bool(caps & lib.UGDS_CAP_STEP),
+        inline_reads=bool(caps & lib.UGDS_CAP_INLINE_READS),
+        map_inline=bool(caps & lib.UGDS_CAP_MAP_INLINE),
+        hugepages=bool(caps & lib.UGDS_CAP_HUGEPAGE),
+        shadow_doorbells=bool(caps & lib.UGDS_CAP_SHADOW),
+        arbitration="wrr" if caps & lib.UGDS_CAP_WRR else "rr",
+        volatile_write_cache=bool(caps & lib.UGDS_CAP_VWC),
+        compare=bool(caps & lib.UGDS_CAP_COMPARE),
+        deallocate=bool(caps & lib.UGDS_CAP_DEALLOCATE),
+        write_zeroes=bool(caps & lib.UGDS_CAP_WRITE_ZEROES),
+        verify=bool(caps & lib.UGDS_CAP_VERIFY),
+        readonly=bool(caps & lib.UGDS_CAP_READONLY),
+        max_transfer_bytes=info.max_transfer,
+        mdts_bytes=info.mdts_bytes,
+        queue_pairs=info.io_queues,
+        batch_queue_pairs=info.batch_queues,
+        free_queue_pairs=info.free_queues,
+        depth=info.depth,
+        batch_depth=info.batch_depth,
+        vectors=info.vectors,
+        spin_us=info.spin_ns / 1e3,
+        wake_us=info.wake_ns / 1e3,
+    )
+
+
+def controller_info(device: Device) -> ControllerInfo:
+    """Read it."""
+    info = device.info()
+    return ControllerInfo(
+        serial=text(info.serial),
+        model=text(info.model),
+        firmware=text(info.firmware),
+        vendor_id=info.vid,
+        version=(info.vs >> 16, (info.vs >> 8) & 0xFF, info.vs & 0xFF),
+        cap=info.cap,
+        page_bytes=info.page_bytes,
+        abort_limit=info.acl + 1,
+        event_limit=info.aerl + 1,
+        atomic_write_blocks=info.awupf_blocks,
+        open_ms=info.open_ns / 1e6,
+    )
+
+
+def statistics(device: Device) -> Statistics:
+    """Read them."""
+    stats = device.stats()
+    return Statistics(
+        reads=stats.reads,
+        writes=stats.writes,
+        others=stats.others,
+        read_bytes=stats.read_bytes,
+        write_bytes=stats.write_bytes,
+        errors=stats.errors,
+        commands=stats.commands,
+        doorbells=stats.doorbells,
+        inline_completions=stats.inline_completions,
+        wakeups=stats.wakeups,
+        stragglers=stats.stragglers,
+        timeouts=stats.timeouts,
+        cancels=stats.cancels,
+        aborts=stats.aborts,
+        resets=stats.resets,
+        unknown_cids=stats.unknown_cids,
+        dropped=stats.dropped,
+        adopted=stats.adopted,
+        inflight=stats.inflight,
+        mappings=stats.mappings,
+        channels=stats.channels,
+        quarantined=stats.quarantined,
+        jit_pins=device.jit_pins,
+        bounces=device.bounces,
+        bounced_bytes=device.bounced_bytes,
+    )
+
+
+def quarantine(device: Device) -> tuple[Quarantined, ...]:
+    """Read it."""
+    room = max(16, device.stats().quarantined)
+    array = ffi.new("struct ugds_stuck[]", room)
+    count = lib.ugds_ctrl_quarantine(device.ptr, array, room)
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return tuple(
+        Quarantined(
+            nbytes=array[i].nbytes,
+            buf_offset=array[i].buf_off,
+            age_s=max(0.0, (now - array[i].since_ns) / 1e9),
+            queue_id=array[i].qid,
+            command_id=array[i].cid,
+        )
+        for i in range(max(0, min(count, room)))
+    )

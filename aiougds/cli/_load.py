@@ -1,0 +1,147 @@
+"""The load of ``aiougds bench``: workers that read and write, and note latencies."""
+
+from __future__ import annotations
+
+import random
+import time
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import anyio
+
+from aiougds.cli._latency import LONGEST_NS, samples
+
+if TYPE_CHECKING:
+    from aiougds import Namespace, RegistrationSlice
+
+Direction = Literal["read", "write", "mixed"]
+Pattern = Literal["random", "sequential"]
+
+OFFSETS: Final = 1 << 14  # a worker goes round these; a multiple of every batch's part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to run."""
+
+    size: int
+    depth: int
+    batch: int
+    rw: Direction
+    mix: int
+    pattern: Pattern
+    span: int
+    duration_s: float
+    warmup_s: float
+    seed: int
+
+
+class Tally(Protocol):
+    """What one worker measured."""
+
+    reads: array[int]
+    writes: array[int]
+
+
+class Worker:
+    """One of ``depth`` workers: an operation, or a batch, at a time."""
+
+    __slots__ = ("_buf", "_ns", "_plan", "_rng", "_start", "reads", "writes")
+
+    def __init__(
+        self, ns: Namespace, buf: RegistrationSlice, plan: Plan, number: int
+    ) -> None:
+        self._ns = ns
+        self._buf = buf
+        self._plan = plan
+        self._rng = random.Random(plan.seed * 1009 + number)
+        self._start = number
+        self.reads = samples()
+        self.writes = samples()
+
+    def _offsets(self) -> array[int]:
+        plan = self._plan
+        places = plan.span // plan.size
+        count = OFFSETS // max(1, plan.batch) * max(1, plan.batch)
+        if plan.pattern == "random":
+            blocks = self._rng.choices(range(places), k=count)
+        else:
+            first = self._start * places // plan.depth
+            blocks = [(first + i) % places for i in range(count)]
+        return array("q", [block * plan.size for block in blocks])
+
+    def _writing(self) -> list[bool]:
+        plan = self._plan
+        if plan.rw != "mixed":
+            return [plan.rw == "write"] * OFFSETS
+        return [self._rng.randrange(100) >= plan.mix for _ in range(OFFSETS)]
+
+    async def run(self, begin_ns: int, end_ns: int) -> None:
+        """Work until ``end_ns``; what begins after ``begin_ns`` counts."""
+        # Distinct copies: the loops below go on only by these names.
+        steps = self._batches if self._plan.batch else self._singles
+        await steps(begin_ns, end_ns, self._offsets(), self._writing())
+
+    async def _singles(
+        self, begin_ns: int, end_ns: int, offsets: array[int], writing: list[bool]
+    ) -> None:
+        clock, buf = time.perf_counter_ns, self._buf
+        read, write = self._ns.read, self._ns.write
+        note_read, note_write = self.reads.append, self.writes.append
+        while True:
+            for offset, is_write in zip(offsets, writing, strict=False):
+                before = clock()
+                if is_write:
+                    await write(buf, offset=offset)
+                else:
+                    await read(buf, offset=offset)
+                after = clock()
+                if before >= begin_ns:
+                    note = note_write if is_write else note_read
+                    note(min(after - before, LONGEST_NS))
+                if after >= end_ns:
+                    return
+
+    async def _batches(
+        self, begin_ns: int, end_ns: int, offsets: array[int], writing: list[bool]
+    ) -> None:
+        clock, buf, count = time.perf_counter_ns, self._buf, self._plan.batch
+        size = self._plan.size
+        read_many, write_many = self._ns.read_many, self._ns.write_many
+        whole = memoryview(offsets)
+        parts = [whole[i : i + count] for i in range(0, len(offsets), count)]
+        while True:
+            for part, is_write in zip(parts, writing, strict=False):
+                before = clock()
+                if is_write:
+                    await write_many(buf, offsets=part, nbytes=size)
+                else:
+                    await read_many(buf, offsets=part, nbytes=size)
+                after = clock()
+                if before >= begin_ns:
+                    note = self.writes if is_write else self.reads
+                    note.append(min(after - before, LONGEST_NS))
+                if after >= end_ns:
+                    return
+
+
+async def run_load(ns: Namespace, plan: Plan) -> tuple[list[Worker], float]:
+    """Run the plan; return the workers and the seconds that were counted."""
+    share = plan.size * max(1, plan.batch)
+    async with ns.allocate(share * plan.depth) as reg:
+        view = reg.view
+        noise = random.Random(plan.seed).randbytes(min(len(view), 1 << 20))
+        for at in range(0, len(view), len(noise)):
+            part = view[at : at + len(noise)]
+            part[:] = noise[: len(part)]
+        workers = [
+            Worker(ns, reg[i * share : (i + 1) * share], plan, i)
+            for i in range(plan.depth)
+        ]
+        begin_ns = time.perf_counter_ns() + int(plan.warmup_s * 1e9)
+        end_ns = begin_ns + int(plan.duration_s * 1e9)
+        async with anyio.create_task_group() as tasks:
+            for worker in workers:
+                tasks.start_soon(worker.run, begin_ns, end_ns)
+        return workers, (time.perf_counter_ns() - begin_ns) / 1e9

@@ -1,0 +1,298 @@
+"""For tests of programs that use aiougds: faults, counters and events on demand.
+
+Everything here works on the embedded controller (``emu:`` addresses) only, and raises
+CapabilityError on anything else.
+
+.. code-block:: python
+
+    async with aiougds.open("emu:?size=1MiB") as ns:
+        with inject(ns, Fault.status("read", sct=2, sc=0x81)) as fault:
+            ...  # reads fail with MediaError
+        assert fault.hits
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from errno import EOPNOTSUPP
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from aiougds._errors import ArgumentError, CapabilityError, OptionError, UGDSError
+from aiougds._ffi import ffi, lib
+from aiougds._options import one_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from aiougds._device import Device
+    from aiougds._registration import OnDevice
+
+__all__ = [
+    "Action",
+    "EmulatorCounters",
+    "Fault",
+    "FaultHandle",
+    "counters",
+    "inject",
+    "raise_event",
+]
+
+Action = Literal[
+    "status",
+    "delay",
+    "hold",
+    "lose_interrupt",
+    "spurious_interrupt",
+    "early_interrupt",
+    "dup_cqe",
+    "bad_cid",
+    "bad_sqid",
+    "drop",
+    "cfs",
+    "removed",
+    "abort_refused",
+    "enable_stuck",
+]
+
+_ACTIONS: Final[dict[str, int]] = {
+    "status": lib.UGDS_FAULT_STATUS,
+    "delay": lib.UGDS_FAULT_DELAY,
+    "hold": lib.UGDS_FAULT_HOLD,
+    "lose_interrupt": lib.UGDS_FAULT_LOSE_INTERRUPT,
+    "spurious_interrupt": lib.UGDS_FAULT_SPURIOUS_INTERRUPT,
+    "early_interrupt": lib.UGDS_FAULT_EARLY_INTERRUPT,
+    "dup_cqe": lib.UGDS_FAULT_DUP_CQE,
+    "bad_cid": lib.UGDS_FAULT_BAD_CID,
+    "bad_sqid": lib.UGDS_FAULT_BAD_SQID,
+    "drop": lib.UGDS_FAULT_DROP,
+    "cfs": lib.UGDS_FAULT_CFS,
+    "removed": lib.UGDS_FAULT_REMOVED,
+    "abort_refused": lib.UGDS_FAULT_ABORT_REFUSED,
+    "enable_stuck": lib.UGDS_FAULT_ENABLE_STUCK,
+}
+_OPCODES: Final[dict[str, int]] = {
+    "flush": lib.UGDS_OP_FLUSH,
+    "write": lib.UGDS_OP_WRITE,
+    "read": lib.UGDS_OP_READ,
+    "compare": lib.UGDS_OP_COMPARE,
+    "write_zeroes": lib.UGDS_OP_WRITE_ZEROES,
+    "deallocate": lib.UGDS_OP_DEALLOCATE,
+    "verify": lib.UGDS_OP_VERIFY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What the embedded controller is to do wrong, and to which commands.
+
+    None stands for any. ``slba`` and ``nlb`` (blocks) choose commands that touch that
+    range; ``skip`` matches pass first, then ``count`` are acted on (0: all).
+    """
+
+    action: Action
+    command: str | int | None = None
+    """``read`` and so on, or an opcode."""
+    queue: int | None = None
+    """Queue identifier; 0 is the admin queue."""
+    nsid: int | None = None
+    slba: int = 0
+    nlb: int = 0
+    skip: int = 0
+    count: int = 0
+    status_field: int = 0
+    delay_s: float = 0.0
+
+    @classmethod
+    def status(
+        cls,
+        command: str | int | None = None,
+        *,
+        sct: int = 0,
+        sc: int = 0x06,
+        dnr: bool = False,
+        count: int = 0,
+    ) -> Fault:
+        """Complete with that status, and move no data."""
+        field = (sct & 7) << 8 | sc & 0xFF | (0x4000 if dnr else 0)
+        return cls("status", command, count=count, status_field=field)
+
+    @classmethod
+    def delay(
+        cls, seconds: float, command: str | int | None = None, *, count: int = 0
+    ) -> Fault:
+        """Hold commands back for a time, then serve them."""
+        return cls("delay", command, count=count, delay_s=seconds)
+
+    @classmethod
+    def hold(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Keep commands until the fault is cleared, then serve them."""
+        return cls("hold", command, count=count)
+
+    @classmethod
+    def drop(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Forget commands: no completion, not even on Abort."""
+        return cls("drop", command, count=count)
+
+    @classmethod
+    def lose_interrupt(
+        cls, command: str | int | None = None, *, count: int = 0
+    ) -> Fault:
+        """Complete, but tell nobody."""
+        return cls("lose_interrupt", command, count=count)
+
+    def on(
+        self,
+        *,
+        queue: int | None = None,
+        nsid: int | None = None,
+        slba: int = 0,
+        nlb: int = 0,
+        skip: int = 0,
+    ) -> Fault:
+        """Return the same fault for fewer commands."""
+        return replace(self, queue=queue, nsid=nsid, slba=slba, nlb=nlb, skip=skip)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorCounters:
+    """What the embedded controller has seen."""
+
+    iommu_faults: int
+    """Accesses outside live mappings: always zero, or there is a defect."""
+    protocol_errors: int
+    commands: int
+    stepped: int
+    """Of these, served on a host thread."""
+    admin_commands: int
+    interrupts: int
+    interrupts_masked: int
+    """Completions whose owners were awake."""
+    kicks: int
+    """System calls made to wake device threads."""
+    aborts: int
+    doorbell_writes_seen: int
+    flushes: int
+
+
+class FaultHandle:
+    """A fault that is in force until :meth:`clear`, or the end of ``with``."""
+
+    __slots__ = ("_device", "_hits", "_id", "fault")
+
+    def __init__(self, device: Device, fault: Fault, fault_id: int) -> None:
+        self._device = device
+        self._id: int | None = fault_id
+        self._hits = 0
+        self.fault = fault
+
+    @property
+    def hits(self) -> int:
+        """How often it was acted on."""
+        if self._id is not None and not self._device.ended:
+            self._hits = max(0, lib.ugds_fault_hits(self._device.ptr, self._id))
+        return self._hits
+
+    def clear(self) -> None:
+        """End it; commands that it held are served."""
+        if self._id is not None:
+            self._hits = self.hits
+            fault_id, self._id = self._id, None
+            if not self._device.ended:
+                lib.ugds_fault_clear(self._device.ptr, fault_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.clear()
+
+    def __repr__(self) -> str:
+        state = "cleared" if self._id is None else "in force"
+        return f"<FaultHandle {self.fault.action}, {state}, {self._hits} hits>"
+
+
+def _check(device: Device, code: int, what: str) -> None:
+    if code == -EOPNOTSUPP:
+        raise CapabilityError(
+            f"{device.address}: {what} needs the embedded controller (emu:)"
+        )
+    if code < 0:
+        raise UGDSError(f"{what} was refused: {os.strerror(-code)}", errno=-code)
+
+
+def inject(target: OnDevice, fault: Fault) -> FaultHandle:
+    """Put a fault in force on the controller of a namespace, or on a controller."""
+    device = target._device
+    device.check_open()
+    one_of("action", fault.action, _ACTIONS)
+    native = ffi.new("struct ugds_fault *")
+    native.action = _ACTIONS[fault.action]
+    opcode = fault.command
+    if isinstance(opcode, str):
+        one_of("command", opcode, _OPCODES)
+        opcode = _OPCODES[opcode]
+    try:
+        native.opcode = lib.UGDS_FAULT_ANY if opcode is None else opcode
+        native.qid = lib.UGDS_FAULT_ANY if fault.queue is None else fault.queue
+        native.nsid = lib.UGDS_FAULT_ANY if fault.nsid is None else fault.nsid
+        native.slba, native.nlb = fault.slba, fault.nlb
+        native.skip, native.count = fault.skip, fault.count
+        native.status = fault.status_field
+        native.delay_ns = int(fault.delay_s * 1e9)
+    except (OverflowError, TypeError) as exc:
+        raise OptionError(f"{fault!r}: {exc}") from exc
+    fault_id = lib.ugds_fault_add(device.ptr, native)
+    _check(device, fault_id, "injecting a fault")
+    return FaultHandle(device, fault, fault_id)
+
+
+def counters(target: OnDevice) -> EmulatorCounters:
+    """Return what the embedded controller has counted."""
+    device = target._device
+    device.check_open()
+    native = ffi.new("struct ugds_emu_counters *")
+    _check(device, lib.ugds_emu_counters(device.ptr, native), "reading its counters")
+    return EmulatorCounters(
+        iommu_faults=native.iommu_faults,
+        protocol_errors=native.protocol_errors,
+        commands=native.commands,
+        stepped=native.stepped,
+        admin_commands=native.admin_commands,
+        interrupts=native.interrupts,
+        interrupts_masked=native.interrupts_masked,
+        kicks=native.kicks,
+        aborts=native.aborts,
+        doorbell_writes_seen=native.doorbell_writes_seen,
+        flushes=native.flushes,
+    )
+
+
+def raise_event(
+    target: OnDevice,
+    *,
+    type: int = 2,  # noqa: A002
+    info: int = 0,
+    log_page: int = 0x04,
+) -> None:
+    """Have the controller report an asynchronous event (``Controller.events()``)."""
+    device = target._device
+    device.check_open()
+    for name, value, most in (
+        ("type", type, 7),
+        ("info", info, 255),
+        ("log_page", log_page, 255),
+    ):
+        if not 0 <= value <= most:
+            raise _bad(name, value, most)
+    dw0 = type | info << 8 | log_page << 16
+    _check(device, lib.ugds_emu_event(device.ptr, dw0), "raising an event")
+
+
+def _bad(name: str, value: int, most: int) -> ArgumentError:
+    return OptionError(f"{name}={value} is outside 0 .. {most}")

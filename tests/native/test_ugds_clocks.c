@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* Deadlines, cancels, the quarantine and what ends it. */
+#include <errno.h>
+#include <time.h>
+
+#include "ugds_fixture.h"
+
+static uint64_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * SEC + (uint64_t)ts.tv_nsec;
+}
+
+static int hold(struct fixture *f, uint32_t opcode)
+{
+	struct ugds_fault h = { .action = UGDS_FAULT_HOLD, .qid = UGDS_FAULT_ANY, .opcode = opcode, .nsid = UGDS_FAULT_ANY };
+
+	return ugds_fault_add(f->c, &h);
+}
+
+static uint32_t quarantined(struct fixture *f)
+{
+	return (uint32_t)ugds_ctrl_quarantine(f->c, NULL, 0);
+}
+
+/* The quarantine ends a moment after the device lets go: housekeeping or the next reap sees it. */
+static bool becomes_free(struct fixture *f)
+{
+	struct ugds_completion done[4];
+
+	for (int i = 0; i < 100 && quarantined(f); i++)
+		ugds_wait(f->ch, done, 4, 20 * MS);
+	return !quarantined(f);
+}
+
+static void deadline(struct fixture *f, const char *what)
+{
+	int id = hold(f, UGDS_OP_READ);
+	uint64_t t = now();
+	int64_t r = ugds_rw(f->ch, f->ns, f->map, 0, 4096, 0, UGDS_OP_READ);
+	struct ugds_completion done;
+	struct ugds_stuck s;
+	int n;
+
+	ok(r >= UGDS_PENDING, "%s: in flight", what);
+	ugds_op_deadline(f->ch, (uint64_t)(r - UGDS_PENDING), 50 * MS);
+	n = ugds_wait(f->ch, &done, 1, 5 * SEC);
+	t = now() - t;
+	ok(n == 1 && done.result == -ETIMEDOUT && (done.status >> 24 & 0xff) == UGDS_UNKNOWN, "%s: timed out", what);
+	ok(t >= 50 * MS && t < 400 * MS, "%s: after %.1f ms", what, (double)t / (double)MS);
+	ok(ugds_ctrl_quarantine(f->c, &s, 1) == 1 && s.map == f->map && s.nbytes == 4096 && s.qid, "%s: in quarantine", what);
+	ok(ugds_unmap(f->c, f->map) == -EBUSY, "%s: its memory stays", what);
+	ok(fixture_run(f, UGDS_OP_WRITE, 0, 4096, 0) == -EBUSY, "%s: its range is refused", what);
+	ok(fixture_run(f, UGDS_OP_WRITE, 4096, 4096, 0) == 4096, "%s: the controller is healthy", what);
+	ok(!ugds_fault_clear(f->c, id) && becomes_free(f), "%s: the late completion frees it", what);
+	ok(fixture_run(f, UGDS_OP_READ, 0, 4096, 0) == 4096, "%s: the range is usable again", what);
+}
+
+static void cancel(struct fixture *f, const char *what)
+{
+	int id = hold(f, UGDS_OP_READ);
+	int64_t r = ugds_rw(f->ch, f->ns, f->map, 0, 1 << 20, 0, UGDS_OP_READ);
+	struct ugds_completion done = { 0 };
+
+	ok(r >= UGDS_PENDING && ugds_cancel(f->ch, (uint64_t)(r - UGDS_PENDING), 60 * MS) == 1, "%s: cancelled", what);
+	ok(ugds_wait(f->ch, &done, 1, 5 * SEC) == 1 && done.result == -ECANCELED, "%s: ends after the grace", what);
+	ok(!ugds_fault_clear(f->c, id) && becomes_free(f), "%s: and is freed by its completions", what);
+	ok(ugds_cancel(f->ch, (uint64_t)(r - UGDS_PENDING), 0) == 0, "%s: a stale token is nothing", what);
+}
+
+static void batch(struct fixture *f, const char *what)
+{
+	int id = hold(f, UGDS_OP_READ);
+	struct ugds_completion done[64];
+	struct ugds_batch *b;
+	int64_t off[1000];
+	uint32_t bad, never = 0, unknown = 0, aborted = 0, n = 0;
+
+	for (int i = 0; i < 1000; i++)
+		off[i] = i * 4096;
+	ugds_batch_new(f->ch, 1000, &b);
+	ok(ugds_batch_submit_array(b, f->ns, UGDS_OP_READ, f->map, off, off, 4096, 1000, 0, &bad) == 0,
+	   "%s: 1000 items, all held", what);
+	ok(ugds_batch_free(b) == -EBUSY, "%s: a busy batch is not freed", what);
+	ugds_batch_cancel(b, 60 * MS);
+	while (!ugds_batch_notify(b, 1000))
+		if (ugds_wait(f->ch, done, 8, 5 * SEC) <= 0)
+			break;
+	for (int k; (k = ugds_batch_harvest(b, done, 64)) > 0; n += (uint32_t)k)
+		for (int i = 0; i < k; i++) {
+			uint32_t how = done[i].status >> 24 & 0xff;
+
+			never += how == UGDS_NEVER_SENT && done[i].result == -ECANCELED;
+			unknown += how == UGDS_UNKNOWN && done[i].result == -ECANCELED;
+			aborted += how == UGDS_ABORTED;
+		}
+	ok(n == 1000 && never + unknown + aborted == 1000 && never, "%s: each has one outcome: %u never sent, %u unknown",
+	   what, never, unknown);
+	ok(!ugds_fault_clear(f->c, id) && becomes_free(f), "%s: the quarantine ends", what);
+	ok(!ugds_batch_free(b), "%s: the batch is free", what);
+}
+
+static void reset(struct fixture *f, const char *what)
+{
+	int id = hold(f, UGDS_OP_READ);
+	int64_t r = ugds_rw(f->ch, f->ns, f->map, 0, 65536, 0, UGDS_OP_READ);
+	int64_t r2 = ugds_rw(f->ch, f->ns, f->map, 65536, 4096, 0, UGDS_OP_READ);
+	struct ugds_completion done[4];
+	struct ugds_error err = { 0 };
+	int n = 0;
+
+	ugds_op_deadline(f->ch, (uint64_t)(r - UGDS_PENDING), 30 * MS);
+	ok(ugds_wait(f->ch, done, 1, 5 * SEC) == 1 && quarantined(f) == 1, "%s: one timed out, one in flight", what);
+	ok(!ugds_ctrl_reset(f->c, &err), "%s: reset %s", what, err.text);
+	for (int k = 0; k < 20 && !n; k++)
+		n = ugds_wait(f->ch, done, 4, 100 * MS);
+	ok(n == 1 && done[0].result == -ECANCELED && done[0].token == (uint64_t)(r2 - UGDS_PENDING),
+	   "%s: what was in flight ends once", what);
+	ok(!quarantined(f), "%s: the quarantine is over", what);
+	ugds_fault_clear(f->c, id);
+	ok(fixture_run(f, UGDS_OP_READ, 0, 1 << 20, 0) == 1 << 20, "%s: it works again", what);
+}
+
+static void lost_interrupt(struct fixture *f, const char *what)
+{
+	struct ugds_fault lose = { .action = UGDS_FAULT_LOSE_INTERRUPT, .qid = UGDS_FAULT_ANY, .opcode = UGDS_OP_READ,
+				   .nsid = UGDS_FAULT_ANY, .count = 1 };
+	struct ugds_ctrl_stats st;
+	int id = ugds_fault_add(f->c, &lose);
+	uint64_t t = now();
+
+	ok(fixture_run(f, UGDS_OP_READ, 0, 1 << 17, 0) == 1 << 17 && now() - t < 3 * SEC, "%s: a lost interrupt is noticed",
+	   what);
+	ugds_ctrl_stats(f->c, &st);
+	printf("# %llu stragglers, %.1f ms\n", (unsigned long long)st.stragglers, (double)(now() - t) / (double)MS);
+	ugds_fault_clear(f->c, id);
+}
+
+static void wedge(void)
+{
+	struct fixture f;
+	struct ugds_ctrl_info info;
+	struct ugds_completion done;
+	struct ugds_error err = { 0 };
+	int id, refuse;
+	struct ugds_fault no_abort = { .action = UGDS_FAULT_ABORT_REFUSED, .qid = 0, .opcode = 8, .nsid = UGDS_FAULT_ANY };
+
+	fixture_defaults(&f);
+	f.open.hang_io_ns = 300 * MS;
+	ok(fixture_open(&f, UGDS_MODE_INTERRUPT), "wedge: open");
+	id = hold(&f, UGDS_OP_READ);
+	refuse = ugds_fault_add(f.c, &no_abort);
+	ok(ugds_rw(f.ch, f.ns, f.map, 0, 4096, 0, UGDS_OP_READ) >= UGDS_PENDING &&
+		   ugds_wait(f.ch, &done, 1, 10 * SEC) == 1 && done.result == -EHOSTDOWN,
+	   "wedge: a command that hangs ends with the controller's state");
+	ugds_ctrl_info(f.c, &info);
+	ok(info.state == UGDS_STATE_WEDGED && info.reason[0], "wedge: %s", info.reason);
+	ok(fixture_run(&f, UGDS_OP_READ, 8192, 4096, 0) == -EHOSTDOWN, "wedge: new work is refused");
+	ok(ugds_unmap(f.c, f.map) == -EBUSY && ugds_ctrl_close(f.c, 0) == -EBUSY, "wedge: nothing is let go");
+	ugds_fault_clear(f.c, refuse);
+	ok(!ugds_ctrl_reset(f.c, &err), "wedge: reset %s", err.text);
+	ugds_fault_clear(f.c, id);
+	ok(fixture_run(&f, UGDS_OP_READ, 0, 4096, 0) == 4096, "wedge: works again");
+	becomes_free(&f);
+	ok(fixture_close(&f), "wedge: all given back");
+}
+
+int main(void)
+{
+	static const uint32_t modes[] = { UGDS_MODE_ADAPTIVE, UGDS_MODE_INTERRUPT, UGDS_MODE_POLL };
+	static const char *const names[] = { "adaptive", "interrupt", "poll" };
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct fixture f;
+
+		fixture_defaults(&f);
+		if (!ok(fixture_open(&f, modes[i]), "%s: open", names[i]))
+			return done_testing();
+		deadline(&f, names[i]);
+		cancel(&f, names[i]);
+		batch(&f, names[i]);
+		reset(&f, names[i]);
+		lost_interrupt(&f, names[i]);
+		ok(fixture_close(&f), "%s: all given back", names[i]);
+	}
+	wedge();
+	return done_testing();
+}
