@@ -48,7 +48,7 @@ static int64_t budget(const struct nvme_chan *ch, enum nvme_mode mode, uint64_t 
 }
 
 /* Statistics are read under the lane's lock, by anybody. */
-static void count(struct nvme_chan *ch, uint64_t *counter)
+static void count_one(struct nvme_chan *ch, uint64_t *counter)
 {
 	pthread_mutex_lock(&ch->own.lock);
 	(*counter)++;
@@ -108,7 +108,7 @@ static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode
 	nvme_exec_post(ch->ctrl->exec, op, op);
 	/* the operation is the executor's until it comes back on our list */
 	if (most && nvme_spin_ended(ch, op->start + most, op)) {
-		count(ch, &ch->own.st.inline_done);
+		count_one(ch, &ch->own.st.inline_done);
 		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
 	}
 	nvme_chan_arm(ch);
@@ -272,7 +272,7 @@ int nvme_chan_reap(struct nvme_chan *ch, struct nvme_op **out, uint32_t max)
 	uint32_t n;
 
 	if (read(ch->fd, &count, sizeof(count)) == sizeof(count))
-		count(ch, &ch->own.st.wakeups);
+		count_one(ch, &ch->own.st.wakeups);
 	n = nvme_chan_poll(ch, out, max);
 	if (n == max) /* there may be more: stay readable */
 		nvme_signal(ch->fd);
