@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import os
-import platform
 import resource
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -15,18 +12,9 @@ from aiougds.cli._common import Loop, add_nsid, add_output, add_serial, run_on
 from aiougds.cli._console import Console
 from aiougds.cli._failures import CommandError, UsageError
 from aiougds.cli._guard import ALL_KINDS, guard, makes_it
-from aiougds.cli._latency import PERCENTILES, Distribution
-from aiougds.cli._load import Direction, Pattern, Plan, Worker, run_load
-from aiougds.cli._units import (
-    as_bytes,
-    as_count,
-    as_rate,
-    as_time,
-    count,
-    percent,
-    positive_size,
-    seconds,
-)
+from aiougds.cli._load import Direction, Pattern, Plan, run_load
+from aiougds.cli._report import Report, direction, machine, show
+from aiougds.cli._units import count, percent, positive_size, seconds
 
 if TYPE_CHECKING:
     import argparse
@@ -118,36 +106,64 @@ async def _bench(job: Job, plan: Plan, console: Console) -> int:
     writes = plan.rw != "read"
     made = makes_it(job.address)
     opening = aiougds.open(
-        job.address, nsid=job.nsid, mode=job.mode, readonly=not writes
+        job.address, nsid=job.nsid, mode=job.mode, readonly=not (writes or made)
     )
     async with opening as ns:
         plan = dataclasses.replace(plan, span=_span(job, plan, ns))
         if writes:
-            await guard(
-                ns, job.address, made=made, serial=job.serial, kinds=ALL_KINDS
-            )
-        stats = ns.controller.statistics()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+            await guard(ns, job.address, made=made, serial=job.serial, kinds=ALL_KINDS)
+        before, cpu = _counters(ns), _cpu_s()
         workers, took = await run_load(ns, plan)
-        cpu_s = _cpu_s(usage)
-        done = ns.controller.statistics()
-        told = _told(job, plan, workers, took)
-        operations = sum(d["operations"] for d in told["directions"].values())
+        cpu, after = _cpu_s() - cpu, _counters(ns)
+        read = direction((worker.reads for worker in workers), plan, took)
+        write = direction((worker.writes for worker in workers), plan, took)
+        operations = sum(side.operations for side in (read, write) if side)
         if not operations:
             raise CommandError(
-                f"not one operation began in {plan.duration_s:g} s after the warm-up; "
-                "give a longer --duration or a smaller --size"
+                f"not one operation began in the {plan.duration_s:g} s after the "
+                "warm-up; give a longer --duration or a smaller --size"
             )
-        result = {
-            **told["head"],
-            "transport": ns.controller.capabilities.transport,
-            "model": ns.controller.info.model,
-            **told["directions"],
-            "cpu_us_per_operation": round(1e6 * cpu_s / operations, 3),
-            "controller": {k: getattr(done, k) - getattr(stats, k) for k in FACTS},
-        }
+        report = Report(
+            address=job.address,
+            transport=ns.controller.capabilities.transport,
+            model=ns.controller.info.model,
+            loop=job.loop,
+            mode=job.mode,
+            plan=plan,
+            seconds=round(took, 3),
+            read=read,
+            write=write,
+            cpu_us_per_operation=round(1e6 * cpu / operations, 3),
+            controller={name: after[name] - before[name] for name in FACTS},
+            machine=machine(),
+        )
     if console.quiet:
-        console.json(result)
+        console.json(dataclasses.asdict(report))
     else:
-        _print(console, result)
+        show(console, report)
     return 0
+
+
+def _span(job: Job, plan: Plan, ns: Namespace) -> int:
+    """Check sizes against the namespace; return the bytes that are used."""
+    if plan.size % ns.lba_bytes:
+        raise UsageError(
+            f"--size {plan.size} is not a multiple of the block size of {job.address}, "
+            f"{ns.lba_bytes}"
+        )
+    span = ns.size if job.span is None else job.span
+    if not plan.size <= span <= ns.size:
+        raise UsageError(
+            f"--span {span} is outside {plan.size} (--size) .. {ns.size} (all of "
+            f"{job.address})"
+        )
+    return span
+
+
+def _counters(ns: Namespace) -> dict[str, int]:
+    return dataclasses.asdict(ns.controller.statistics())
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

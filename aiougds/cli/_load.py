@@ -6,7 +6,7 @@ import random
 import time
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
@@ -35,13 +35,6 @@ class Plan:
     duration_s: float
     warmup_s: float
     seed: int
-
-
-class Tally(Protocol):
-    """What one worker measured."""
-
-    reads: array[int]
-    writes: array[int]
 
 
 class Worker:
@@ -79,7 +72,6 @@ class Worker:
 
     async def run(self, begin_ns: int, end_ns: int) -> None:
         """Work until ``end_ns``; what begins after ``begin_ns`` counts."""
-        # Distinct copies: the loops below go on only by these names.
         steps = self._batches if self._plan.batch else self._singles
         await steps(begin_ns, end_ns, self._offsets(), self._writing())
 

@@ -64,6 +64,12 @@ int ugds_ctrl_close(struct ugds_ctrl *c, int force)
 	return err;
 }
 
+void ugds_ctrl_fork_child(struct ugds_ctrl *c)
+{
+	if (c->c->ops->fork_child)
+		c->c->ops->fork_child(c->c->t);
+}
+
 static uint32_t caps_of(const struct nvme_ctrl *c)
 {
 	uint32_t caps = 0;

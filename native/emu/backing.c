@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "emu/backing.h"
+#include "emu/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -59,6 +59,15 @@ void emu_backing_close(struct emu_ns *ns)
 		close(ns->fd);
 	ns->fd = -1;
 	emu_memory_free(ns);
+}
+
+void emu_fork_child(struct emu_ctrl *e)
+{
+	for (uint32_t i = 0; i < e->nr_ns; i++) {
+		if (e->ns[i].fd >= 0)
+			close(e->ns[i].fd);
+		e->ns[i].fd = -1;
+	}
 }
 
 static void advance(struct iovec **iov, uint32_t *nr, size_t n)

@@ -61,7 +61,7 @@ static int parts_new(struct emu_ctrl *e, char *err, size_t err_len)
 		seed = (uint64_t)now_ns();
 	e->rng = seed;
 	/* the address keeps two controllers with one seed apart */
-	rc = emu_iommu_init(&e->io, seed ^ (uintptr_t)e);
+	rc = emu_iommu_init(&e->io, seed ^ (uintptr_t)e, 1u << e->p.mpsmin);
 	if (!rc)
 		rc = emu_irq_init(&e->irq, e->p.vectors);
 	if (!rc)

@@ -65,6 +65,8 @@ struct emu_ctrl;
 /* 0, or -errno with a sentence in @err (what, which value, the remedy; a lock names its holder). */
 int emu_new(const struct emu_params *p, struct emu_ctrl **ret, char *err, size_t err_len);
 void emu_free(struct emu_ctrl *e);
+/* In a forked child, where none of the threads is: close the files, so that the child holds no lock. */
+void emu_fork_child(struct emu_ctrl *e);
 
 uint32_t emu_reg_read32(struct emu_ctrl *e, uint32_t off);
 uint64_t emu_reg_read64(struct emu_ctrl *e, uint32_t off);

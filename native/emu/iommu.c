@@ -32,11 +32,12 @@ static void *table_new(size_t nbytes)
 #define CHUNK_BYTES (sizeof(uint64_t) << EMU_LEAF_SHIFT)
 #define MAPS_BYTES (EMU_MAP_CHUNKS * sizeof(void *))
 
-int emu_iommu_init(struct emu_iommu *io, uint64_t seed)
+int emu_iommu_init(struct emu_iommu *io, uint64_t seed, uint32_t unit)
 {
+	io->unit = unit;
 	io->rng = seed;
-	/* bit 60 is in no user address; the rest tells controllers apart */
-	io->base = 1ull << 60 | (emu_rand(&io->rng) & 0x000f00fffffff000ull);
+	/* bit 60 is in no user address; the rest tells controllers apart; the largest memory page divides it */
+	io->base = 1ull << 60 | (emu_rand(&io->rng) & 0x000f00fffff00000ull);
 	io->leaves = table_new(LEAVES_BYTES);
 	io->maps = table_new(MAPS_BYTES);
 	if (!io->leaves || !io->maps)
@@ -77,17 +78,17 @@ static bool page_live(struct emu_iommu *io, uint64_t page)
 	return chunk && atomic_load_explicit(&chunk[page & ((1u << EMU_LEAF_SHIFT) - 1)], memory_order_relaxed);
 }
 
-/* The next free run of at most @want pages (exactly @want if @exact), with a free page on either side. */
-static bool take_run(struct emu_iommu *io, uint64_t want, bool exact, struct emu_span *ret)
+/* The next free run of at most @want pages (exactly @want if @exact), with a free page on either side, at a page
+ * that is @phase modulo the unit. */
+static bool take_run(struct emu_iommu *io, uint64_t want, bool exact, uint64_t phase, struct emu_span *ret)
 {
 	uint64_t capacity = atomic_load_explicit(&io->capacity, memory_order_relaxed);
 	uint64_t scanned = 0;
 
 	while (scanned < 2 * capacity) {
-		uint64_t pos = io->cursor, n = 0;
+		uint64_t pos = io->cursor < capacity ? io->cursor : 0, n = 0;
 
-		if (pos >= capacity)
-			pos = 0;
+		pos += (phase - pos) & (io->unit - 1);
 		while (n <= want && pos + n < capacity && !page_live(io, pos + n))
 			n++;
 		scanned += n + 1;
@@ -105,6 +106,15 @@ static bool take_run(struct emu_iommu *io, uint64_t want, bool exact, struct emu
 		io->cursor++;
 	}
 	return false;
+}
+
+/* How much of @left to lay out in one run: short and long ones, so that neighbours are sometimes contiguous,
+ * mostly not. */
+static uint64_t run_length(struct emu_iommu *io, uint64_t left, uint64_t phase)
+{
+	uint64_t units = 1 + (emu_rand(&io->rng) & ((1ull << emu_rand(&io->rng) % 7) - 1));
+
+	return min_u64(left, units * io->unit - phase);
 }
 
 static int grow(struct emu_iommu *io, uint64_t need)
@@ -166,10 +176,10 @@ static int more_spans(struct emu_map *m, uint32_t *cap)
 	return 0;
 }
 
-/* Lay the mapping out in runs: short and long ones, so that neighbours are sometimes contiguous, mostly not. */
 static int lay_out(struct emu_iommu *io, struct emu_map *m, uint32_t slot, uint32_t flags)
 {
-	uint64_t left = m->nr_pages, want;
+	uint64_t left = m->nr_pages, first = (uintptr_t)m->vaddr >> EMU_IO_SHIFT, want, phase;
+	bool contig = flags & EMU_DMA_CONTIG;
 	uint32_t cap = 1;
 	int rc = 0;
 
@@ -178,11 +188,10 @@ static int lay_out(struct emu_iommu *io, struct emu_map *m, uint32_t slot, uint3
 	if (io->live_pages + left > atomic_load_explicit(&io->capacity, memory_order_relaxed) / 2)
 		rc = grow(io, io->live_pages + left);
 	while (!rc && left) {
-		want = left;
-		if (left > 1 && !(flags & EMU_DMA_CONTIG))
-			want = min_u64(left, 1 + (emu_rand(&io->rng) & ((1ull << emu_rand(&io->rng) % 7) - 1)));
+		phase = (first + m->nr_pages - left) & (io->unit - 1);
+		want = contig || left == 1 ? left : run_length(io, left, phase);
 		rc = more_spans(m, &cap);
-		while (!rc && !take_run(io, want, flags & EMU_DMA_CONTIG, &m->spans[m->nr_spans]))
+		while (!rc && !take_run(io, want, contig || io->unit > 1, phase, &m->spans[m->nr_spans]))
 			rc = grow(io, want);
 		if (rc)
 			break;

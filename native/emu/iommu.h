@@ -56,9 +56,10 @@ struct emu_iommu {
 	uint64_t live_pages;
 	uint64_t rng;
 	uint32_t free_head;
+	uint32_t unit; /* IO pages in the smallest memory page (CAP.MPSMIN): never torn apart */
 };
 
-int emu_iommu_init(struct emu_iommu *io, uint64_t seed);
+int emu_iommu_init(struct emu_iommu *io, uint64_t seed, uint32_t unit);
 void emu_iommu_done(struct emu_iommu *io);
 int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags, struct emu_extent **ret_ext,
 		  size_t *ret_nr, uint64_t *ret_handle);

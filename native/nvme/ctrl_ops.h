@@ -37,6 +37,8 @@ struct nvme_ctrl_ops {
 	uint32_t (*max_transfer)(void *t, uint32_t page_shift);
 	uint32_t (*nr_vectors)(void *t);
 	uint32_t (*flags)(void *t);
+	/* In a forked child: close the device's descriptors, touch nothing else. */
+	void (*fork_child)(void *t);
 	void (*close)(void *t);
 };
 

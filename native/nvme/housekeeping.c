@@ -227,7 +227,7 @@ static int64_t measure_wake(struct nvme_ctrl *c)
 	for (int i = 0; i < WAKE_ROUNDS; i++) {
 		int64_t start, woke;
 
-		for (int64_t t = now_ns(); now_ns() - t < 30 * NSEC_PER_USEC;)
+		for (int64_t t = now_ns(); now_ns() - t < 15 * NSEC_PER_USEC;)
 			cpu_relax(); /* until it sleeps again */
 		atomic_store_explicit(&c->hk->ping, -1, memory_order_relaxed);
 		start = now_ns();

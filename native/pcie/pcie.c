@@ -181,6 +181,14 @@ static int pcie_shadow_setup(struct nvme_ctrl *c)
 	return 0;
 }
 
+static void pcie_fork_child(void *t)
+{
+	struct pcie_dev *dev = t;
+
+	if (dev->ops->fork_child)
+		dev->ops->fork_child(dev->t);
+}
+
 static void pcie_close(void *t)
 {
 	struct pcie_dev *dev = t;
@@ -203,5 +211,6 @@ const struct nvme_ctrl_ops pcie_ctrl_ops = {
 	.max_transfer = pcie_max_transfer,
 	.nr_vectors = pcie_nr_vectors,
 	.flags = pcie_flags,
+	.fork_child = pcie_fork_child,
 	.close = pcie_close,
 };

@@ -45,23 +45,34 @@ static int alloc_rings(struct pcie_qpair *q, size_t page)
 	return 0;
 }
 
+/* Bytes of a list: what the largest command needs. Lists never cross a page, so none of them is chained. */
+static size_t list_bytes(const struct nvme_ctrl *c, size_t page)
+{
+	size_t need = (c->max_transfer / page) * sizeof(uint64_t), n = CACHELINE;
+
+	while (n < need && n < page)
+		n *= 2;
+	return n;
+}
+
 static int alloc_lists(struct pcie_qpair *q, size_t page)
 {
 	struct nvme_ctrl *c = q->base.ctrl;
 	uint32_t nr = min_u32(q->base.conf.list_pages, MAX_LIST_PAGES);
+	size_t slot = list_bytes(c, page), n = 0;
 	struct dma_mapping dma = { 0 };
-	size_t n = 0;
 	bool huge;
 	int err;
 
-	q->list_entries = (uint32_t)(page / sizeof(uint64_t));
+	q->list_entries = (uint32_t)(slot / sizeof(uint64_t));
 	if (!nr)
 		return 0;
 	q->list_iova = calloc(nr, sizeof(*q->list_iova));
 	q->free_lists = calloc(nr, sizeof(*q->free_lists));
 	if (!q->list_iova || !q->free_lists)
 		return -ENOMEM;
-	err = mem_queue_alloc((nr + (page > QUEUE_PAGE)) * page, false, &q->list_mem, &q->list_bytes, &huge);
+	err = mem_queue_alloc(align_up(nr * slot, page) + (page > QUEUE_PAGE ? page : 0), false, &q->list_mem,
+			      &q->list_bytes, &huge);
 	if (err)
 		return err;
 	/* pages larger than the host's have to be one piece each */
@@ -69,12 +80,13 @@ static int alloc_lists(struct pcie_qpair *q, size_t page)
 	if (err)
 		return err;
 	q->list_handle = dma.handle;
-	/* one list a controller page: step through the extents page by page, from the first aligned one on */
+	/* step through the extents page by page, from the first aligned one on */
 	q->lists = (void *)((char *)q->list_mem + (align_up(dma.extents[0].iova, page) - dma.extents[0].iova));
 	for (size_t i = 0; i < dma.nr && n < nr; i++)
 		for (uint64_t a = align_up(dma.extents[i].iova, page);
 		     a + page <= dma.extents[i].iova + dma.extents[i].nbytes && n < nr; a += page)
-			q->list_iova[n++] = a;
+			for (uint64_t in = 0; in < page && n < nr; in += slot)
+				q->list_iova[n++] = a + in;
 	free(dma.extents);
 	if (n < nr)
 		return -ENOTSUP;

@@ -87,6 +87,11 @@ static int op_stop_dma(void *t)
 	return 0;
 }
 
+static void op_fork_child(void *t)
+{
+	emu_fork_child(((struct emu_transport *)t)->e);
+}
+
 static void op_close(void *t)
 {
 	struct emu_transport *et = t;
@@ -108,6 +113,7 @@ static const struct pcie_ops emu_ops = {
 	.kick = op_kick,
 	.step = op_step,
 	.stop_dma = op_stop_dma,
+	.fork_child = op_fork_child,
 	.close = op_close,
 };
 

@@ -169,8 +169,17 @@ static void events(struct host *h)
 		}
 		ok(event && log, "the event that waited, and the log");
 	}
-	is(host_admin(h, (struct nvme_sqe){ .opcode = NVME_ADM_ABORT, .cdw10 = le32_put(0x7000u << 16) }, NULL), 0,
-	   "probe");
+	{
+		struct nvme_sqe s = { .opcode = NVME_ADM_ABORT, .cid = le16_put(0x6001) };
+
+		s.cdw10 = le32_put(0x7000u << 16);
+		hq_put(&h->admin, &s);
+		hq_ring(h, &h->admin);
+		is(hq_wait(h, &h->admin, &c), NVME_SC_ABORT_REQUESTED, "an aborted request ends");
+		is(NVME_CQE_CID(le32_get(c.dw3)), 0x7000, "it is that one");
+		is(hq_wait(h, &h->admin, &c), 0, "then the Abort does");
+		is(le32_get(c.dw0), 0, "it says that it did it");
+	}
 	dma_free(h, &d);
 }
 
