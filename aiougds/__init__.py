@@ -55,7 +55,8 @@ from aiougds._events import Event, Events
 from aiougds._namespace import Namespace
 from aiougds._open import Opening, open, open_controller  # noqa: A004
 from aiougds._options import Edges, Mode, OpenKeywords, OpenOptions
-from aiougds._registration import Registration, RegistrationSlice
+from aiougds._pinned import RegistrationSlice
+from aiougds._registration import Registration
 from aiougds._stats import Capabilities, ControllerInfo, Quarantined, Statistics
 
 __version__ = "0.1.0"

@@ -18,7 +18,7 @@ from aiougds._errors import (
 )
 from aiougds._failure import Request, ended, refused
 from aiougds._ffi import Record, ffi, lib, records, seconds_to_ns
-from aiougds._registration import Registration
+from aiougds._pinned import PinnedMemory
 from aiougds._transfer import check_timeout, locate, whole
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aiougds._channel import Channel
     from aiougds._ffi import CData
-    from aiougds._registration import RegistrationSlice
+    from aiougds._pinned import RegistrationSlice
     from aiougds._transfer import Window
 
 MAX_CAPACITY: Final = 1 << 24
@@ -86,7 +86,7 @@ class Batch:
         self._closed = False
         self._serial = 0
         # by number: cookie, registration, and how to describe a failure
-        self._cookies: dict[int, tuple[object, Registration | None, Request]] = {}
+        self._cookies: dict[int, tuple[object, PinnedMemory | None, Request]] = {}
         self._requests: list[tuple[int, int, int, int, int, int]] = []
         self._ready: list[BatchItem] = []
         self._out, self._words = records(min(capacity, 256))
@@ -114,7 +114,7 @@ class Batch:
 
     def read(
         self,
-        buf: Registration | RegistrationSlice,
+        buf: PinnedMemory | RegistrationSlice,
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
@@ -125,7 +125,7 @@ class Batch:
 
     def write(
         self,
-        buf: Registration | RegistrationSlice,
+        buf: PinnedMemory | RegistrationSlice,
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
@@ -152,7 +152,7 @@ class Batch:
             raise ClosedError("the batch is closed; make another with ns.batch()")
         at = whole(offset, "offset")
         place = locate(self._window.device, buf, op & 0xFF)
-        if not isinstance(place.keep, Registration):
+        if not isinstance(place.keep, PinnedMemory):
             raise MemoryLayoutError(
                 "the memory is not registered, and batches never pin just in time; use "
                 "ns.register()"
@@ -174,7 +174,7 @@ class Batch:
         buf_off: int,
         nbytes: int,
         offset: int,
-        reg: Registration | None,
+        reg: PinnedMemory | None,
         cookie: object,
     ) -> None:
         if len(self._requests) + self.pending >= self.capacity:

@@ -10,6 +10,7 @@ import errno
 from array import array
 from typing import TYPE_CHECKING, Final, cast
 
+from aiougds._channel import SMALL
 from aiougds._completion import current_home
 from aiougds._errors import (
     ArgumentError,
@@ -21,7 +22,7 @@ from aiougds._errors import (
 )
 from aiougds._failure import NAMES, Request, ended, refused
 from aiougds._ffi import NULL, Record, ffi, lib, records, seconds_to_ns, words
-from aiougds._registration import Registration, RegistrationSlice
+from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._transfer import Window, check_timeout, locate, whole
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from aiougds._ffi import CData
 
 WORDS: Final = 6  # of struct ugds_req: map, buf_off, nbytes, offset, cookie, op
-SMALL: Final = 128  # capacities of batches that are kept for reuse
-LARGE: Final = 4096
+LARGE: Final = 4096  # items of one window
 
 
 class Held:
@@ -43,7 +43,7 @@ class Held:
 
     __slots__ = ("registrations",)
 
-    def __init__(self, registrations: Iterable[Registration]) -> None:
+    def __init__(self, registrations: Iterable[PinnedMemory]) -> None:
         self.registrations = registrations
 
     def mappings_on(self, device: Device) -> list[Mapping]:
@@ -80,11 +80,11 @@ class ListedItems(Items):
         self,
         window: Window,
         op: int,
-        pairs: Sequence[tuple[Registration | RegistrationSlice, int]],
+        pairs: Sequence[tuple[PinnedMemory | RegistrationSlice, int]],
     ) -> None:
         device = window.device
         flat: list[int] = []
-        regs: list[Registration] = []
+        regs: list[PinnedMemory] = []
         add = regs.append
         try:
             for buf, offset in pairs:
@@ -121,10 +121,10 @@ class ListedItems(Items):
 
 def _pack_slowly(
     device: Device, op: int, pairs: Sequence[object]
-) -> tuple[list[int], list[Registration]]:
+) -> tuple[list[int], list[PinnedMemory]]:
     """Pack what the quick loop tripped over, or say which item is wrong."""
     flat: list[int] = []
-    regs: list[Registration] = []
+    regs: list[PinnedMemory] = []
     for index, pair in enumerate(pairs):
         try:
             if not isinstance(pair, tuple) or len(pair) != 2:
@@ -132,7 +132,7 @@ def _pack_slowly(
             offset = whole(pair[1], "offset")
             place = locate(device, pair[0], op & 0xFF)
             reg = place.keep
-            if not isinstance(reg, Registration):
+            if not isinstance(reg, PinnedMemory):
                 raise MemoryLayoutError(
                     "the memory is not registered, and batches never pin just in time; "
                     "use ns.register()"
@@ -154,7 +154,7 @@ class ArrayItems(Items):
         self,
         window: Window,
         op: int,
-        buf: Registration | RegistrationSlice,
+        buf: PinnedMemory | RegistrationSlice,
         offsets: Buffer,
         nbytes: int,
         buf_offsets: Buffer | None,
@@ -229,7 +229,7 @@ def _int64(buffer: Buffer, name: str) -> memoryview:
 
 
 def _shifted(
-    buf: Registration | RegistrationSlice,
+    buf: PinnedMemory | RegistrationSlice,
     inside: memoryview | None,
     nbytes: int,
     count: int,
@@ -255,7 +255,7 @@ async def read_or_write_many(
 ) -> list[int]:
     """Run all of them and return the bytes of each."""
     items: Items
-    if isinstance(requests, (Registration, RegistrationSlice)):
+    if isinstance(requests, (PinnedMemory, RegistrationSlice)):
         if offsets is None or nbytes is None:
             raise ArgumentTypeError(
                 f"{NAMES[op & 0xFF]}_many: with one registration, offsets= and nbytes= "
@@ -279,7 +279,7 @@ async def read_or_write_many(
                 raise ArgumentTypeError(
                     f"{requests!r} is neither a registration nor pairs (memory, offset)"
                 ) from None
-        items = ListedItems(window, op, cast("list[tuple[Registration, int]]", pairs))
+        items = ListedItems(window, op, cast("list[tuple[PinnedMemory, int]]", pairs))
     check_timeout(timeout_s)
     await current_home().take_cancel()
     count = len(items.lengths)
@@ -325,37 +325,66 @@ async def run(items: Items, count: int, timeout_s: float | None) -> list[int]:
     if count > capacity:
         _check_all(items, count)  # C sees one window at a time
     batch = channel.take_batch(capacity)
-    results: list[int | UGDSError] | None = None
-    bad = ffi.new("uint32_t *")
+    results: list[int | UGDSError] = []
     first = 0
     try:
         while first < count:
             size = min(capacity, count - first)
-            ready = items.submit(batch, first, size, bad)
+            ready = items.submit(batch, first, size, channel.bad)
             if ready < 0:
-                error = refused(
-                    channel.device, ready, items.request(first + int(bad[0]))
-                )
-                error.add_note(f"item {first + int(bad[0])}")
+                index = first + int(channel.bad[0])
+                error = refused(channel.device, ready, items.request(index))
+                error.add_note(f"item {index}")
                 raise error
             if ready < size:
                 await _finish(channel, batch, size, items, timeout_s)
-            else:
-                channel.budget -= size
-            if lib.ugds_batch_harvest_ok(batch) < 0:
-                if results is None:
-                    results = list(items.lengths)
-                _harvest(channel, batch, items, results, timeout_s)
+            results = _results(channel, batch, items, results, timeout_s)
             first += size
     finally:
         channel.give_batch(batch, capacity)
+    return await _answer(channel, items, results)
+
+
+async def collect(
+    channel: Channel, batch: CData, capacity: int, items: Items, size: int
+) -> list[int]:
+    """Wait for a single window that was submitted already."""
+    channel.batches[lib.ugds_batch_token(batch)] = batch
+    try:
+        if lib.ugds_batch_ready(batch) < size:
+            await _finish(channel, batch, size, items, None)
+        results = _results(channel, batch, items, [], None)
+    finally:
+        channel.give_batch(batch, capacity)
+    return await _answer(channel, items, results)
+
+
+def _results(
+    channel: Channel,
+    batch: CData,
+    items: Items,
+    results: list[int | UGDSError],
+    timeout_s: float | None,
+) -> list[int | UGDSError]:
+    """Take what has ended; an empty list as long as everything went well."""
+    if lib.ugds_batch_harvest_ok(batch) < 0:
+        results = results or list(items.lengths)
+        _harvest(channel, batch, items, results, timeout_s)
+    return results
+
+
+async def _answer(
+    channel: Channel, items: Items, results: list[int | UGDSError]
+) -> list[int]:
+    channel.budget -= 1
     if channel.budget <= 0:
         await channel.breathe()
-    if results is None:
+    if not results:
         return items.lengths
     failures = [result for result in results if isinstance(result, UGDSError)]
     raise BatchError(
-        f"{len(failures)} of {count} items of {NAMES[items.op & 0xFF]}_many failed",
+        f"{len(failures)} of {len(results)} items of {NAMES[items.op & 0xFF]}_many "
+        "failed",
         failures,
         results,
     )

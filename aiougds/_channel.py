@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aiougds._home import Home
 
 REAP: Final = 256
+SMALL: Final = 128  # capacity of the batches that quick calls take
 FAIRNESS: Final = 64  # inline completions before the loop gets a turn
 MODES: Final = {
     "adaptive": lib.UGDS_MODE_ADAPTIVE,
@@ -31,12 +32,6 @@ MODES: Final = {
 }
 
 
-class NoLoop:
-    """Is never the running loop."""
-
-    __slots__ = ()
-
-
 class Channel:
     """One home's way to one controller."""
 
@@ -44,6 +39,7 @@ class Channel:
         "_out",
         "_words",
         "abandoned",
+        "bad",
         "batches",
         "budget",
         "closed",
@@ -53,9 +49,11 @@ class Channel:
         "home",
         "last_token",
         "lock",
-        "loop",
         "ptr",
+        "running",
+        "small",
         "spare",
+        "thread",
         "waiters",
     )
 
@@ -70,7 +68,9 @@ class Channel:
         self.ptr: CData = ret[0]
         self.device = device
         self.home = home
-        self.loop: object = home.key  # what the fast paths compare
+        # What the fast paths compare: is this the home where we run now?
+        self.thread = home.thread
+        self.running = home.running
         self.lock = threading.RLock()
         self.closed = False
         self.last_token = 0
@@ -80,6 +80,9 @@ class Channel:
         self.batches: dict[int, CData] = {}  # in use, by token
         self.abandoned: deque[tuple[CData, int]] = deque()  # by a collected Batch
         self.spare: dict[int, list[CData]] = {}  # by capacity
+        self.small: list[CData] = []
+        self.spare[SMALL] = self.small
+        self.bad = ffi.new("uint32_t *")
         self._out, self._words = records(REAP)
         self.fd = lib.ugds_chan_fd(self.ptr)
         home.watch(self.fd, self.reap)
@@ -173,6 +176,14 @@ class Channel:
         self.batches[lib.ugds_batch_token(batch)] = batch
         return batch
 
+    def take_small(self) -> CData:
+        """Return a batch that is back in ``small`` before anything is awaited."""
+        if self.small:
+            return self.small.pop()
+        batch = self.take_batch(SMALL)
+        del self.batches[lib.ugds_batch_token(batch)]
+        return batch
+
     def give_batch(self, batch: CData, capacity: int) -> None:
         """Take back a batch; kept for the next one when it is idle."""
         if self.closed or lib.ugds_batch_pending(batch):
@@ -191,7 +202,7 @@ class Channel:
             if self.closed:
                 return
             self.closed = True
-            self.loop = NoLoop()
+            self.thread = 0
             self.home.channels.pop(id(self.device), None)
             self.home.unwatch(self.fd)
             self.device.forget_channel(self)
@@ -209,14 +220,14 @@ class Channel:
     def forget(self) -> None:
         """In a fork's child: touch nothing, match no loop."""
         self.closed = True
-        self.loop = NoLoop()
+        self.thread = 0
         self.lock = threading.RLock()
 
 
 def _no_channel() -> Channel:
     channel = Channel.__new__(Channel)
     channel.closed = True
-    channel.loop = NoLoop()
+    channel.thread = 0
     return channel
 
 

@@ -15,14 +15,14 @@ from aiougds._errors import (
 )
 from aiougds._failure import NAMES
 from aiougds._ffi import lib
-from aiougds._registration import Registration
+from aiougds._pinned import PinnedMemory
 from aiougds._transfer import check_timeout, locate, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from aiougds._registration import RegistrationSlice
+    from aiougds._pinned import RegistrationSlice
     from aiougds._transfer import Window
 
 
@@ -35,7 +35,7 @@ class AsCompleted:
         self,
         window: Window,
         op: int,
-        requests: Iterable[tuple[Registration | RegistrationSlice, int]],
+        requests: Iterable[tuple[PinnedMemory | RegistrationSlice, int]],
         capacity: int,
         timeout_s: float | None,
     ) -> None:
@@ -96,8 +96,8 @@ class AsCompleted:
 def _checked(
     window: Window,
     op: int,
-    requests: list[tuple[Registration | RegistrationSlice, int]],
-) -> list[tuple[Registration | RegistrationSlice, int]]:
+    requests: list[tuple[PinnedMemory | RegistrationSlice, int]],
+) -> list[tuple[PinnedMemory | RegistrationSlice, int]]:
     """Refuse a bad request before anything is sent."""
     pairs: list[object] = list(requests)
     for index, pair in enumerate(pairs):
@@ -105,7 +105,7 @@ def _checked(
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise ArgumentTypeError(f"{pair!r} is not a pair (memory, offset)")
             place = locate(window.device, pair[0], op)
-            if not isinstance(place.keep, Registration):
+            if not isinstance(place.keep, PinnedMemory):
                 raise MemoryLayoutError(
                     "the memory is not registered, and batches never pin just in time; "
                     "use ns.register()"

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import sys
 from asyncio import _get_running_loop
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from aiougds._completion_thread import blocking_depth, inside_blocking_call, thread_home
@@ -57,7 +58,9 @@ class AsyncioHome(Home):
     __slots__ = ("_create_future", "_guard", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
+        super().__init__()
+        self.thread = get_ident()
+        self.running = loop.is_running
         self.loop = loop
         self._create_future: Callable[[], asyncio.Future[Record]] = loop.create_future
         self._guard = self._until_shutdown()
@@ -195,6 +198,10 @@ def current_home() -> Home:
         if home is None or home.loop is not loop:
             sweep()
             home = _asyncio_homes[id(loop)] = AsyncioHome(loop)
+        elif home.thread != get_ident():  # a loop that was stopped and moved
+            home.thread = get_ident()
+            for channel in home.channels.values():
+                channel.thread = home.thread
         return home
     if blocking_depth():
         return thread_home()

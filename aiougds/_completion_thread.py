@@ -36,10 +36,6 @@ class ThreadHome(Home):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(None)
-        self.key = self
-
     async def wait(self, line: Line, token: int, keep: object) -> Record:
         slot: list[Record] = []
         interrupt: KeyboardInterrupt | None = None

@@ -48,7 +48,7 @@ class TrioHome(Home):
     __slots__ = ("_watched", "token")
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
-        super().__init__(token)
+        super().__init__()
         self.token = token
         self._watched: dict[int, object] = {}
         trio.lowlevel.spawn_system_task(self._until_shutdown, name="aiougds home")
@@ -71,7 +71,7 @@ class TrioHome(Home):
 
         line.waiters[token] = (trio.lowlevel.current_task(), keep)
         record: Record = await trio.lowlevel.wait_task_rescheduled(abort)
-        if raise_cancel is not None and record.result < 0:
+        if raise_cancel is not None and (record.result < 0 or token in line.batches):
             raise_cancel()
         return record
 

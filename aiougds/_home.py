@@ -10,6 +10,8 @@ from aiougds._ffi import Record, lib
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aiougds._ffi import CData
+
 T = TypeVar("T")
 UNKNOWN: Final = lib.UGDS_UNKNOWN
 
@@ -27,6 +29,8 @@ class Line(Protocol):
     """What a home needs to know of a channel."""
 
     waiters: dict[int, tuple[object, object]]
+    batches: dict[int, CData]
+    thread: int
 
     def cancel(self, token: int) -> None: ...
     def reap(self) -> None: ...
@@ -38,10 +42,13 @@ class Line(Protocol):
 class Home:
     """One event loop, trio run or thread, and the channels that live on it."""
 
-    __slots__ = ("__weakref__", "channels", "key", "lock")
+    __slots__ = ("__weakref__", "channels", "lock", "running", "thread")
 
-    def __init__(self, key: object) -> None:
-        self.key = key
+    def __init__(self) -> None:
+        # For the fast paths: the thread of an event loop (0: this home has none), and
+        # whether the loop runs. Cheaper than asking for the running loop.
+        self.thread = 0
+        self.running: Callable[[], bool] = bool
         self.channels: dict[int, Line] = {}
         self.lock = threading.RLock()  # held by a thread inside a blocking call
 

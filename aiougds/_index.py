@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from aiougds._registration import Registration
+    from aiougds._pinned import PinnedMemory
 
 
 class Intervals:
@@ -26,11 +26,11 @@ class Intervals:
         self._serial = 0
         # size class -> sorted (start, serial); (start, serial) -> (end, registration)
         self._classes: dict[int, list[tuple[int, int]]] = {}
-        self._by_key: dict[tuple[int, int], tuple[int, weakref.ref[Registration]]] = {}
+        self._by_key: dict[tuple[int, int], tuple[int, weakref.ref[PinnedMemory]]] = {}
         # A destructor may run while the lock is held here, so it only leaves a note.
         self._dead: deque[tuple[int, int, int]] = deque()
 
-    def add(self, start: int, nbytes: int, registration: Registration) -> int:
+    def add(self, start: int, nbytes: int, registration: PinnedMemory) -> int:
         """Insert a range; the answer names it for :meth:`remove`."""
         reference = weakref.ref(registration)
         with self._lock:
@@ -56,9 +56,9 @@ class Intervals:
                 if not keys:
                     del self._classes[size]
 
-    def holders(self, start: int, nbytes: int) -> list[Registration]:
+    def holders(self, start: int, nbytes: int) -> list[PinnedMemory]:
         """Return registrations that hold [start, start + nbytes), smallest first."""
-        found: list[Registration] = []
+        found: list[PinnedMemory] = []
         with self._lock:
             self._bury()
             for size in sorted(self._classes):

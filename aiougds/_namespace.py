@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, Literal, Self, SupportsIndex
 
-from aiougds._bulk import read_or_write_many
 from aiougds._errors import ControllerBusyError
 from aiougds._failure import Request, ended, last_record
 from aiougds._ffi import PENDING, lib, seconds_to_ns
 from aiougds._options import one_of
+from aiougds._pinned import PinnedMemory, RegistrationSlice
+from aiougds._quick import start_many
 from aiougds._registration import (
     Registration,
-    RegistrationSlice,
     allocate,
     register,
 )
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aiougds._batch import Batch
     from aiougds._buffer import ForeignMemory
     from aiougds._completed import AsCompleted
+    from aiougds._errors import UGDSError
     from aiougds._ffi import Record
     from aiougds._options import Edges, Mode
 
@@ -50,7 +51,7 @@ class Namespace(NamespaceWindow):
 
     async def read(
         self,
-        buf: ForeignMemory | Registration | RegistrationSlice,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice,
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
@@ -74,12 +75,17 @@ class Namespace(NamespaceWindow):
         controller answered, BrokenError when it does not answer any more.
         """
         kind = type(buf)
-        if (kind is RegistrationSlice or kind is Registration) and (
-            nbytes is None and mode is None
+        channel = self._channel
+        # get_running_loop() makes a system call (getpid) each time, this does not
+        if (
+            (kind is RegistrationSlice or kind is Registration)
+            and channel.thread == get_ident()
+            and channel.running()
+            and nbytes is None
+            and mode is None
         ):
             reg = buf._reg  # type: ignore[union-attr]
-            channel = self._channel
-            if channel.loop is _get_running_loop() and reg._device is self._device:
+            if reg._device is self._device:
                 try:
                     result = _rw(
                         channel.ptr,
@@ -101,7 +107,7 @@ class Namespace(NamespaceWindow):
                     record = await channel.home.wait(channel, result, reg)
                     if record[1] >= 0:
                         return record[1]
-                    raise self._failed(record, READ, buf, offset, timeout_s)
+                    raise self.failed(record, READ, buf, offset, timeout_s)
                 if result >= 0:
                     channel.budget -= 1
                     if channel.budget <= 0:
@@ -109,9 +115,9 @@ class Namespace(NamespaceWindow):
                     return result
                 failed = last_record(channel, result)
                 if failed is not None:
-                    raise self._failed(failed, READ, buf, offset, timeout_s)
+                    raise self.failed(failed, READ, buf, offset, timeout_s)
         one_of("edges", edges, ("refuse", "bounce"))
-        op = READ | mode_flags(self._ready(), mode)
+        op = READ | mode_flags(self._here(), mode)
         return await transfer(
             self._window,
             buf,
@@ -125,7 +131,7 @@ class Namespace(NamespaceWindow):
 
     async def write(
         self,
-        buf: ForeignMemory | Registration | RegistrationSlice,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice,
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
@@ -143,12 +149,17 @@ class Namespace(NamespaceWindow):
         """
         op = WRITE | FUA if fua else WRITE
         kind = type(buf)
-        if (kind is RegistrationSlice or kind is Registration) and (
-            nbytes is None and mode is None
+        channel = self._channel
+        # get_running_loop() makes a system call (getpid) each time, this does not
+        if (
+            (kind is RegistrationSlice or kind is Registration)
+            and channel.thread == get_ident()
+            and channel.running()
+            and nbytes is None
+            and mode is None
         ):
             reg = buf._reg  # type: ignore[union-attr]
-            channel = self._channel
-            if channel.loop is _get_running_loop() and reg._device is self._device:
+            if reg._device is self._device:
                 try:
                     result = _rw(
                         channel.ptr,
@@ -170,7 +181,7 @@ class Namespace(NamespaceWindow):
                     record = await channel.home.wait(channel, result, reg)
                     if record[1] >= 0:
                         return record[1]
-                    raise self._failed(record, op, buf, offset, timeout_s)
+                    raise self.failed(record, op, buf, offset, timeout_s)
                 if result >= 0:
                     channel.budget -= 1
                     if channel.budget <= 0:
@@ -178,19 +189,20 @@ class Namespace(NamespaceWindow):
                     return result
                 failed = last_record(channel, result)
                 if failed is not None:
-                    raise self._failed(failed, op, buf, offset, timeout_s)
-        op |= mode_flags(self._ready(), mode)
+                    raise self.failed(failed, op, buf, offset, timeout_s)
+        op |= mode_flags(self._here(), mode)
         return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
 
-    def _failed(
+    def failed(
         self,
         record: Record,
         op: int,
         buf: object,
         offset: SupportsIndex,
         timeout_s: float | None,
-    ) -> Exception:
-        assert isinstance(buf, (Registration, RegistrationSlice))
+    ) -> UGDSError:
+        """Return the exception for an operation on registered memory that failed."""
+        assert isinstance(buf, (PinnedMemory, RegistrationSlice))
         request = Request(
             op,
             int(offset),
@@ -204,7 +216,7 @@ class Namespace(NamespaceWindow):
 
     async def compare(
         self,
-        buf: ForeignMemory | Registration | RegistrationSlice,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice,
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
@@ -218,7 +230,7 @@ class Namespace(NamespaceWindow):
         CapabilityError where the controller lacks Compare (NVM command set, clause
         3.2.1). Everything else is as of :meth:`read`.
         """
-        op = lib.UGDS_OP_COMPARE | mode_flags(self._ready(), mode)
+        op = lib.UGDS_OP_COMPARE | mode_flags(self._here(), mode)
         return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
 
     # ---- commands without memory ----
@@ -276,8 +288,8 @@ class Namespace(NamespaceWindow):
 
     async def read_many(
         self,
-        requests: Iterable[tuple[Registration | RegistrationSlice, int]]
-        | Registration
+        requests: Iterable[tuple[PinnedMemory | RegistrationSlice, int]]
+        | PinnedMemory
         | RegistrationSlice,
         *,
         offsets: Buffer | None = None,
@@ -296,14 +308,26 @@ class Namespace(NamespaceWindow):
         When items fail at the device, BatchError has a result for every one.
         Cancelling and ``timeout_s`` are as of :meth:`read`, for all of them.
         """
-        return await read_or_write_many(
-            self._checked(), READ, requests, offsets, nbytes, buf_offsets, timeout_s
+        channel = self._channel
+        if channel.thread != get_ident() or not channel.running():
+            self._here()
+            channel = self._channel
+        done = start_many(
+            channel,
+            self._window,
+            READ,
+            requests,
+            offsets,
+            nbytes,
+            buf_offsets,
+            timeout_s,
         )
+        return done if isinstance(done, list) else await done
 
     async def write_many(
         self,
-        requests: Iterable[tuple[Registration | RegistrationSlice, int]]
-        | Registration
+        requests: Iterable[tuple[PinnedMemory | RegistrationSlice, int]]
+        | PinnedMemory
         | RegistrationSlice,
         *,
         offsets: Buffer | None = None,
@@ -314,9 +338,21 @@ class Namespace(NamespaceWindow):
     ) -> list[int]:
         """Write many ranges; as :meth:`read_many`."""
         op = WRITE | FUA if fua else WRITE
-        return await read_or_write_many(
-            self._checked(), op, requests, offsets, nbytes, buf_offsets, timeout_s
+        channel = self._channel
+        if channel.thread != get_ident() or not channel.running():
+            self._here()
+            channel = self._channel
+        done = start_many(
+            channel,
+            self._window,
+            op,
+            requests,
+            offsets,
+            nbytes,
+            buf_offsets,
+            timeout_s,
         )
+        return done if isinstance(done, list) else await done
 
     def batch(self, capacity: int = 128) -> Batch:
         """Return a reusable context for up to ``capacity`` operations at a time.
@@ -329,7 +365,7 @@ class Namespace(NamespaceWindow):
 
     def as_completed(
         self,
-        requests: Iterable[tuple[Registration | RegistrationSlice, int]],
+        requests: Iterable[tuple[PinnedMemory | RegistrationSlice, int]],
         *,
         op: Literal["read", "write"] = "read",
         capacity: int = 128,
@@ -356,11 +392,11 @@ class Namespace(NamespaceWindow):
         protocol, and ``(ptr, nbytes)``: contiguous, on the host. Where pinning needs
         a system call, ``await`` the result or enter it before use.
         """
-        return register(buf, self._ready())
+        return register(Registration, buf, self._ready())
 
     def allocate(self, nbytes: int) -> Registration:
         """Return ``nbytes`` of fresh, zeroed, page-aligned registered memory."""
-        return allocate(nbytes, self._ready())
+        return allocate(Registration, nbytes, self._ready())
 
     def region(
         self, offset: SupportsIndex, nbytes: SupportsIndex, readonly: bool | None = None

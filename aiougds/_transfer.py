@@ -33,7 +33,7 @@ from aiougds._failure import (
 from aiougds._ffi import PENDING, ffi, lib, seconds_to_ns
 from aiougds._index import registered
 from aiougds._options import MODES, one_of
-from aiougds._registration import Registration, RegistrationSlice, fresh_memory
+from aiougds._pinned import PinnedMemory, RegistrationSlice, fresh_memory
 
 if TYPE_CHECKING:
     from aiougds._device import Device, Keeps
@@ -101,7 +101,7 @@ def mode_flags(device: Device, mode: Mode | None) -> int:
 
 def locate(device: Device, buf: object, op: int) -> Place:
     """Return where a request's memory is, without pinning anything."""
-    if isinstance(buf, (Registration, RegistrationSlice)):
+    if isinstance(buf, (PinnedMemory, RegistrationSlice)):
         reg = buf._reg
         memory = reg.memory
         place = Place(

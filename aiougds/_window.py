@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
 from typing import TYPE_CHECKING
 
 from aiougds._channel import NO_CHANNEL
@@ -92,15 +91,21 @@ class NamespaceWindow:
         return self._window
 
     def _ready(self) -> Device:
-        """Return the device, with the fast path set up for this loop."""
+        """Return the device, or raise when this or the controller is closed."""
         device = self._device
         device.check_open()
         if self._closed:
             raise ClosedError(
                 f"namespace {self.nsid} of {device.address} is closed; open it again"
             )
-        if _get_running_loop() is not None:
-            self._channel = device.channel()
+        return device
+
+    def _here(self) -> Device:
+        """As _ready(), with the fast path set up for the loop that runs here."""
+        device = self._ready()
+        channel = device.channel()
+        if channel.thread:
+            self._channel = channel
         return device
 
     def detach(self) -> None:

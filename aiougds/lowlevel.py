@@ -13,7 +13,7 @@ from aiougds._status import status_name
 
 if TYPE_CHECKING:
     from aiougds._namespace import Namespace
-    from aiougds._registration import OnDevice, Registration
+    from aiougds._pinned import OnDevice, PinnedMemory
 
 __all__ = [
     "ABI_VERSION",
@@ -81,7 +81,7 @@ def channel_info(target: OnDevice) -> ChannelInfo:
 
 
 def bench_cycles(
-    ns: Namespace, reg: Registration, *, depth: int, commands: int
+    ns: Namespace, reg: PinnedMemory, *, depth: int, commands: int
 ) -> Cycles:
     """Run 4 KiB reads with C calls only, and count ticks in them. Blocks the loop."""
     device = ns._device

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aiougds._device import Device
-    from aiougds._registration import OnDevice
+    from aiougds._pinned import OnDevice
 
 __all__ = [
     "Action",

@@ -1,17 +1,68 @@
-"""Every test on every loop, and an embedded controller with stepping on and off."""
+"""Every test on every loop, in every completion mode, with stepping and without.
+
+A test that takes ``world`` is a coroutine function (or a plain one that calls
+``world.run``). It runs on pairings that cover every pair of loop, mode and stepping;
+marked ``core`` on all of them, marked ``few`` on four that cover every value.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 import uvloop
+from hypothesis import HealthCheck, settings
+
+from helpers.matrix import Extent, places
+from helpers.world import World
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 MIB = 1 << 20
+
+# The same examples in every run; a failure prints what reproduces it.
+settings.register_profile(
+    "same",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("same")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "few: on four worlds that cover every value")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" in metafunc.fixturenames:
+        marks = {mark.name for mark in metafunc.definition.iter_markers()}
+        extent: Extent = "all" if "core" in marks else "few" if "few" in marks else "pairs"
+        cells = places(extent, metafunc.function.__name__)
+        metafunc.parametrize("world", cells, ids=map(str, cells), indirect=True)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Where the test runs; see :class:`helpers.world.World`."""
+    made = World(request.param)
+    yield made
+    made.finish()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine function that takes ``world`` on that world's loop."""
+    made = pyfuncitem.funcargs.get("world")
+    if not isinstance(made, World) or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = pyfuncitem._fixtureinfo.argnames
+    made.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
 
 
 def pytest_asyncio_loop_factories() -> dict[str, LoopFactory]:

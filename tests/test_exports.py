@@ -44,6 +44,15 @@ def public_members(cls: type) -> dict[str, object]:
     }
 
 
+def overrides_builtin(cls: type, member: str) -> bool:
+    """``ExceptionGroup.derive`` and the like are documented where they come from."""
+    return any(
+        member in vars(base)
+        for base in cls.__mro__
+        if not base.__module__.startswith("aiougds")
+    )
+
+
 def test_all_names_exist_and_are_sorted(module: ModuleType) -> None:
     names = list(module.__all__)
     assert len(names) == len(set(names))
@@ -63,6 +72,8 @@ def test_all_holds_every_public_name(module: ModuleType) -> None:
 
 
 def test_public_names_say_where_they_are_public(module: ModuleType) -> None:
+    if module.__name__ == "aiougds.lowlevel":
+        return  # shows the private parts as what they are
     wrong = {
         name: value.__module__
         for name, value in exported(module).items()
@@ -83,8 +94,9 @@ def test_public_names_are_documented(module: ModuleType) -> None:
         if inspect.isclass(cls):
             bare += [
                 f"{name}.{member}"
-                for member, value in public_members(cls).items()
-                if not (inspect.getdoc(getattr(cls, member)) or "").strip()
+                for member in public_members(cls)
+                if not overrides_builtin(cls, member)
+                and not (inspect.getdoc(getattr(cls, member)) or "").strip()
             ]
     assert not bare
 
@@ -139,7 +151,7 @@ def test_native_stub_covers_the_header() -> None:
         r"/\*.*?\*/", "", HEADER.read_text(encoding="ascii"), flags=re.DOTALL
     )
     declared = set(re.findall(r"\b(ugds_\w+)\s*\(", header))
-    constants = set(re.findall(r"#define\s+(UGDS_\w+)\s+\S", header))
+    constants = set(re.findall(r"#define[ \t]+(UGDS_\w+)[ \t]+\S", header))
     assert len(declared) > 40
     stub: set[str] = set()
     for node in ast.walk(ast.parse(STUB.read_text(encoding="utf-8"))):

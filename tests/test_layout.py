@@ -110,7 +110,7 @@ def imports(path: Path) -> Iterator[str]:
                 submodule = f"{prefix}.{alias.name}"
                 inside = submodule.removeprefix("aiougds.").replace(".", "/")
                 exists = (PACKAGE / f"{inside}.py").exists() or inside == "_native"
-                yield submodule if prefix == "aiougds" and exists else prefix
+                yield submodule if exists else prefix
 
 
 def own_imports(path: Path) -> Iterator[str]:

@@ -150,12 +150,14 @@ class Cache:
         await self._ns.flush()
         return watch.stop("store and flush", len(self._chunks), self.nbytes)
 
-    def forget(self) -> None:
+    async def forget(self) -> None:
         """Overwrite the memory, so that what is verified came from the namespace."""
-        view = self._reg.view
         zeroes = bytes(LARGE_BYTES)
-        for start, nbytes in self._chunks.values():
-            view[start : start + nbytes] = zeroes[:nbytes]
+
+        def wipe(_name: str, start: int, nbytes: int) -> None:
+            self._reg.view[start : start + nbytes] = zeroes[:nbytes]
+
+        await self._each(wipe)
 
     async def restore(self, advance: Advance) -> list[Measured]:
         """Read the large chunks with a task each, the small ones with one call."""
@@ -170,14 +172,14 @@ class Cache:
         async with anyio.create_task_group() as tasks:
             for start, nbytes in chunks[: self.layers]:
                 tasks.start_soon(reader, start, nbytes)
-        name = "restore 2 MiB chunks, a task each"
+        name = "restore, a task for each chunk"
         large = watch.stop(name, self.layers, self.layers * LARGE_BYTES)
 
         watch = _Stopwatch()
         requests = [(self._reg[at : at + n], at) for at, n in chunks[self.layers :]]
         await watch.time(self._ns.read_many(requests))
         advance(SMALL * SMALL_BYTES)
-        name = f"restore {SMALL} x 4 KiB, one read_many"
+        name = f"restore {SMALL} x 4 KiB at once"
         return [large, watch.stop(name, 1, SMALL * SMALL_BYTES)]
 
     async def measure_small(self) -> list[Measured]:

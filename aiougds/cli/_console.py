@@ -108,15 +108,26 @@ class Console:
     def _rich_table(
         title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     ) -> None:
+        from rich import box
         from rich.console import Console as RichConsole
         from rich.table import Table
 
-        table = Table(title=title, title_justify="left", title_style="bold")
+        table = Table(
+            title=title,
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+        )
         for i, name in enumerate(columns):
             table.add_column(name, justify="right" if i else "left", no_wrap=True)
         for row in rows:
             table.add_row(*row)
-        RichConsole().print(table)
+        console = RichConsole()
+        wanted = console.measure(
+            table, options=console.options.update(width=999)
+        ).maximum
+        console.width = max(console.width, wanted)  # better long lines than cut words
+        console.print(table)
 
     @staticmethod
     @contextmanager

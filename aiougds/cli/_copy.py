@@ -25,6 +25,7 @@ from aiougds.cli._ends import (
     check_target,
     digest,
     open_source,
+    same_file,
     source_size,
 )
 from aiougds.cli._failures import CommandError, RefusedError, UsageError
@@ -182,8 +183,7 @@ async def _open_source(job: Job, stack: AsyncExitStack) -> tuple[Source, int, in
         return NamespaceEnd(ns, job.offset), ns.size - job.offset, 0
     fd = open_source(job.source)
     stack.callback(os.close, fd)
-    path = embedded_path(job.target)
-    if path and os.path.exists(path) and os.path.samefile(path, job.source):
+    if same_file(fd, embedded_path(job.target)):
         raise RefusedError(f"{job.source} is the file behind {job.target}")
     return FileEnd(fd, job.source), source_size(fd), job.offset
 

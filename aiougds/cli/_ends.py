@@ -56,8 +56,8 @@ class FileEnd:
             got = os.preadv(self._fd, [view[done:]], offset + done)
             if not got:
                 raise CommandError(
-                    f"{self.name} ends at byte {offset + done}: it became shorter while "
-                    "it was copied"
+                    f"{self.name} ends at byte {offset + done}: it became shorter "
+                    "while it was copied"
                 )
             done += got
 
@@ -136,6 +136,15 @@ def open_source(path: str) -> int:
 def source_size(fd: int) -> int:
     """Return the bytes of an open file, or of a block device."""
     return os.lseek(fd, 0, os.SEEK_END)
+
+
+def same_file(fd: int, path: str) -> bool:
+    """Whether a path ("": none) leads to the open file."""
+    return (
+        bool(path)
+        and os.path.exists(path)
+        and os.path.samestat(os.fstat(fd), os.stat(path))
+    )
 
 
 def check_target(path: str, *, force: bool) -> None:

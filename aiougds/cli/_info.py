@@ -9,6 +9,7 @@ import aiougds
 from aiougds._errors import CapabilityError
 from aiougds.cli._common import add_output, run_on
 from aiougds.cli._console import Console
+from aiougds.cli._guard import embedded_path, is_embedded
 from aiougds.cli._units import as_bytes
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from aiougds import Controller
 
 NAMESPACE_KEYS: Final = ("nsid", "nbytes", "lba_bytes", "blocks", "usable", "reason")
+
 
 def add_parser(
     commands: _SubParsersAction[argparse.ArgumentParser],
@@ -40,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _show(address: str, console: Console) -> int:
-    async with aiougds.open_controller(address, readonly=True) as controller:
+    # Memory is new with each open: there is nothing that reading only would protect.
+    readonly = not is_embedded(address) or bool(embedded_path(address))
+    async with aiougds.open_controller(address, readonly=readonly) as controller:
         info = dataclasses.asdict(controller.info)
         capabilities = dataclasses.asdict(controller.capabilities)
         namespaces = [_space(controller, nsid) for nsid in controller.namespaces()]
@@ -61,14 +65,18 @@ async def _show(address: str, console: Console) -> int:
         {"state": state} | {name: _word(name, info[name]) for name in info},
     )
     console.pairs(
-        "Capabilities (as opened read-only, with the default options)",
+        "Capabilities",
         {name: _word(name, capabilities[name]) for name in capabilities},
     )
+    columns = NAMESPACE_KEYS[:-1]
     console.table(
         "Namespaces",
-        NAMESPACE_KEYS,
-        [[_word(k, space[k]) for k in NAMESPACE_KEYS] for space in namespaces],
+        columns,
+        [[_word(key, space[key]) for key in columns] for space in namespaces],
     )
+    for space in namespaces:
+        if space["reason"]:
+            console.line(f"{space['reason']}")
     return 0
 
 

@@ -87,28 +87,25 @@ def show(console: Console, report: Report) -> None:
     """Print it for people."""
     plan = report.plan
     how = f"batches of {plan.batch}" if plan.batch else "single awaits"
-    console.line(
-        f"{report.address}: {report.model} ({report.transport})", style="bold"
-    )
+    console.line(f"{report.address}: {report.model} ({report.transport})", style="bold")
     console.line(
         f"{plan.pattern} {plan.rw}, {as_bytes(plan.size)}, {how}, {plan.depth} at a "
         f"time, {report.mode} on {report.loop}, over {as_bytes(plan.span)}, "
         f"{report.seconds:.1f} s"
     )
-    names = [f"p{p:g}" for p in PERCENTILES]
-    columns = ["", "IOPS", "bandwidth", "mean", *names, "max"]
-    keys = ["mean", *(name.replace(".", "_") for name in names), "max"]
-    rows = [
-        [
-            label,
-            as_count(side.iops),
-            as_rate(side.bytes_per_s),
-            *(as_time(side.latency_us[key] * 1e3) for key in keys),
-        ]
+    sides = [
+        (label, side)
         for label, side in (("read", report.read), ("write", report.write))
         if side is not None
     ]
-    console.table("Latency of one await", columns, rows)
+    rows = [
+        ["IOPS", *(as_count(side.iops) for _, side in sides)],
+        ["bandwidth", *(as_rate(side.bytes_per_s) for _, side in sides)],
+    ]
+    for name in ("min", "mean", *(f"p{p:g}" for p in PERCENTILES), "max"):
+        key = name.replace(".", "_")
+        rows.append([name, *(as_time(s.latency_us[key] * 1e3) for _, s in sides)])
+    console.table("Latency of one await", ["", *(label for label, _ in sides)], rows)
     console.line(f"CPU: {report.cpu_us_per_operation:.2f} us per operation")
     counted = ", ".join(
         f"{as_count(value)} {name.replace('_', ' ')}"

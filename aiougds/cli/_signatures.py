@@ -137,9 +137,11 @@ def find(head: bytes, tail: bytes, size: int) -> list[Found]:
             place = offset if offset >= 0 else size + offset
             if at(place, len(magic)) == magic:
                 found.append(Found(name, kind, place))
-    for place in _md_at_the_end(size):
-        if at(place, len(_MD)) == _MD:
-            found.append(Found("Linux MD RAID 0.90/1.0", "volume", place))
+    found += [
+        Found("Linux MD RAID 0.90/1.0", "volume", place)
+        for place in _md_at_the_end(size)
+        if at(place, len(_MD)) == _MD
+    ]
     found += _zfs(head, 0)
     found += _zfs(tail, size - len(tail))
     if _safetensors(head):

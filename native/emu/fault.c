@@ -67,9 +67,12 @@ bool emu_fault_flag(struct emu_ctrl *e, uint32_t action, uint32_t qid)
 	if (!atomic_load_explicit(&e->nr_faults, memory_order_relaxed))
 		return false;
 	pthread_mutex_lock(&e->fault_lock);
-	for (t = e->faults; t; t = t->next)
-		if (t->f.action == action && (t->f.qid == EMU_ANY || !t->f.qid || t->f.qid == qid) && strike(t))
+	for (t = e->faults; t; t = t->next) {
+		bool here = qid == EMU_ANY || t->f.qid == EMU_ANY || !t->f.qid || t->f.qid == qid;
+
+		if (t->f.action == action && here && strike(t))
 			break;
+	}
 	pthread_mutex_unlock(&e->fault_lock);
 	return t;
 }

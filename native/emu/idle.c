@@ -8,7 +8,7 @@
 #include "support/barrier.h"
 
 #define SPIN_NS (20 * NSEC_PER_USEC)
-#define SOON_NS (60 * NSEC_PER_USEC) /* a time-out that near is spun for: sleeping would overshoot */
+#define SOON_NS (100 * NSEC_PER_USEC) /* a time-out that near is spun for: sleeping would overshoot */
 #define LOOKS_PER_CLOCK 32
 #define FULL_CQ_POLL_NS NSEC_PER_MSEC /* a host need not tell when it reads entries of a full queue */
 

@@ -121,7 +121,7 @@ static int grow(struct emu_iommu *io, uint64_t need)
 {
 	uint64_t capacity = atomic_load_explicit(&io->capacity, memory_order_relaxed), old = capacity;
 
-	while (capacity - old < 2 * need + 2)
+	while (capacity - old < need + 2 * io->unit + 2)
 		capacity *= 2;
 	if (capacity > MAX_PAGES)
 		return -ENOSPC;

@@ -18,7 +18,8 @@ static int fill_iova(struct nvme_ctrl *c, const struct dma_mapping *dma, size_t 
 	for (size_t i = 0; i < dma->nr; i++) {
 		const struct dma_extent *e = &dma->extents[i];
 
-		for (uint64_t p = align_up(e->iova, page); p + page <= e->iova + e->nbytes && n < want; p += page)
+		for (uint64_t p = align_up(e->iova, page); p + page <= e->iova + e->nbytes && n < want;
+		     p += page)
 			a->iova[n++] = p;
 	}
 	return n == want ? 0 : -ENOTSUP;
@@ -43,8 +44,8 @@ int nvme_admin_init(struct nvme_ctrl *c)
 	a->slot_pages = 1 + (uint32_t)(align_up(NVME_ADMIN_MAX_DATA, page) / page);
 	a->free_slots = (1u << NVME_ADMIN_SLOTS) - 1;
 	atomic_init(&a->sync.refs, 1);
-	err = mem_queue_alloc(a->slot_pages * NVME_ADMIN_SLOTS * page + (page > QUEUE_PAGE ? page : 0), false, &a->area,
-			      &a->area_bytes, &huge);
+	err = mem_queue_alloc(a->slot_pages * NVME_ADMIN_SLOTS * page + (page > QUEUE_PAGE ? page : 0), false,
+			      &a->area, &a->area_bytes, &huge);
 	if (err)
 		return err;
 	/* pages larger than the host's have to be one piece each */
@@ -109,7 +110,8 @@ int nvme_admin_send(struct nvme_ctrl *c, struct nvme_admin_req *req, int64_t now
 		if (req->to_device)
 			memcpy(slot_data(c, req->slot), req->data, req->nbytes);
 		else
-			memset(slot_data(c, req->slot), 0, req->nbytes); /* what is not written reads as zero */
+			memset(slot_data(c, req->slot), 0,
+			       req->nbytes); /* what is not written reads as zero */
 		set_prps(c, req);
 	}
 	req->sent_ns = now;
@@ -301,9 +303,8 @@ int nvme_admin_queue(struct nvme_ctrl *c, struct nvme_admin_req *req)
 
 	if (req->nbytes > NVME_ADMIN_MAX_DATA || (c->mdts_bytes && req->nbytes > c->mdts_bytes))
 		return -EINVAL;
-	if (is_engines_own(req->sqe.opcode) ||
-	    (req->sqe.opcode == NVME_ADM_SET_FEATURES &&
-	     (le32_get(req->sqe.cdw10) & 0xff) == NVME_FEAT_NUM_QUEUES))
+	if (is_engines_own(req->sqe.opcode) || (req->sqe.opcode == NVME_ADM_SET_FEATURES &&
+						(le32_get(req->sqe.cdw10) & 0xff) == NVME_FEAT_NUM_QUEUES))
 		return -EPERM;
 	if (c->p.readonly && !is_harmless(req->sqe.opcode))
 		return -EROFS;
@@ -311,7 +312,8 @@ int nvme_admin_queue(struct nvme_ctrl *c, struct nvme_admin_req *req)
 	req->next = NULL;
 	req->ended = false;
 	pthread_mutex_lock(&c->admin_lock);
-	/* under the lock: nvme_admin_fail() empties the list after the state changed, so nothing stays behind */
+	/* under the lock: nvme_admin_fail() empties the list after the state changed, so nothing stays
+	 * behind */
 	err = nvme_ctrl_check(c);
 	if (!err) {
 		atomic_fetch_add_explicit(&req->refs, 1, memory_order_relaxed);

@@ -23,7 +23,8 @@ struct nvme_admin {
 	bool stuck; /* the synchronous request never came back */
 };
 
-/* Put @req into the queue; -EAGAIN: no room. The caller kicks. Holds the caller's reference until it comes back. */
+/* Put @req into the queue; -EAGAIN: no room. The caller kicks. Holds the caller's reference until it comes
+ * back. */
 int nvme_admin_send(struct nvme_ctrl *c, struct nvme_admin_req *req, int64_t now);
 /* Consume completions; how many. */
 uint32_t nvme_admin_reap(struct nvme_ctrl *c);

@@ -6,8 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "nvme/chan.h"
-#include "nvme/end.h"
+#include "nvme/check.h"
 #include "nvme/spin.h"
 
 #define BATCH_SPIN_ITEM_NS 60 /* what looking longer may cost for each item sent */
@@ -69,7 +68,7 @@ static struct nvme_lane *lane_of(struct nvme_batch *b)
 {
 	struct nvme_chan *ch = b->chan;
 
-	return ch->owns ? &ch->own : &ch->ctrl->exec->lane;
+	return ch->owns ? &ch->own : &ch->exec->lane;
 }
 
 int nvme_batch_free(struct nvme_batch *b)
@@ -118,32 +117,22 @@ void nvme_batch_release(struct nvme_batch *b, struct nvme_op *op)
 	b->chan->inflight--;
 }
 
-/* Send what was filled: b->free_idx[free_n - 1 - i] for i < n, in that order. */
-static void start(struct nvme_batch *b, uint32_t n)
+/* Send what was queued and look for it as long as it may pay. Lane locked; the lock is left. */
+static void start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 {
 	struct nvme_chan *ch = b->chan;
 	struct nvme_lane *l = &ch->own;
-	int64_t now = now_ns(), most = 0;
-	bool step = false, done = false;
 	uint32_t target = b->ring_head + (b->cap - b->free_n) + n;
+	bool step = small && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0), done = false;
+	int64_t most = 0;
 
 	if (!ch->polled && (ch->mode == NVME_MODE_ADAPTIVE || ch->mode == NVME_MODE_INLINE))
 		most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS,
 					BATCH_SPIN_MOST_NS);
-	pthread_mutex_lock(&l->lock);
-	l->gather = true;
-	for (uint32_t i = 0; i < n; i++) {
-		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
-
-		op->start = now;
-		op->exec = false;
-		nvme_lane_queue(l, op);
-		step |= op->nbytes <= STEP_MAX_BYTES && op->opcode == NVME_IO_READ;
-	}
-	step = step && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0);
 	/* without stepping only what is expected to be quick is looked for */
 	if (!step && b->est_ns > most)
 		most = 0;
+	l->gather = true;
 	nvme_lane_pump(l, now, most);
 	for (uint32_t i = 1; most && !done; i++) {
 		if (step)
@@ -161,31 +150,8 @@ static void start(struct nvme_batch *b, uint32_t n)
 		l->st.inline_done += n;
 	l->gather = false;
 	pthread_mutex_unlock(&l->lock);
-	b->start = now;
 	if (done)
 		nvme_median(&b->est_ns, now_ns() - now);
-}
-
-static void start_exec(struct nvme_batch *b, uint32_t n)
-{
-	struct nvme_op *first = NULL, *last = NULL;
-	int64_t now = now_ns();
-
-	/* the stack is taken newest first: link the items that way round */
-	for (uint32_t i = n; i-- > 0;) {
-		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
-
-		op->start = now;
-		op->exec = true;
-		op->next = NULL;
-		if (last)
-			last->next = op;
-		else
-			first = op;
-		last = op;
-	}
-	b->start = now;
-	nvme_exec_post(b->chan->ctrl->exec, first, last);
 }
 
 /* References taken for a run of requests on the same mapping: one atomic addition for many items. */
@@ -228,7 +194,13 @@ static inline __attribute__((always_inline)) int64_t submit(struct nvme_batch *b
 {
 	struct nvme_chan *ch = b->chan;
 	struct nvme_ctrl *c = ch->ctrl;
+	struct nvme_lane *l = &ch->own;
+	const bool direct = ch->owns;
+	const uint8_t qp = direct && l->nr_qp > 1;
+	struct nvme_op *first = NULL, *last = NULL, **tail = &first;
 	struct run r = { 0 };
+	bool small = false;
+	int64_t now;
 	int err = 0;
 
 	*ret_bad = 0;
@@ -238,6 +210,11 @@ static inline __attribute__((always_inline)) int64_t submit(struct nvme_batch *b
 		return -ENOSPC;
 	if (!n)
 		return nvme_batch_ready(b);
+	now = now_ns();
+	if (direct) { /* items are filled and queued in one go: whoever looks at the batch does so under the lock */
+		pthread_mutex_lock(&l->lock);
+		tail = l->pending[qp].tail;
+	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
 		struct nvme_batch_req q;
@@ -254,22 +231,46 @@ static inline __attribute__((always_inline)) int64_t submit(struct nvme_batch *b
 		if (likely(!err) && unlikely(!q.nbytes && q.opcode != NVME_IO_FLUSH))
 			err = -ENODATA;
 		if (unlikely(err)) {
-			*ret_bad = i;
 			if (m)
 				mem_put(m, 1);
 			undo(b, i, &r);
+			if (direct)
+				pthread_mutex_unlock(&l->lock);
+			*ret_bad = i;
 			return err;
 		}
 		op->cookie = q.cookie;
+		op->start = now;
+		op->exec = !direct;
+		small |= q.nbytes <= STEP_MAX_BYTES && q.opcode == NVME_IO_READ;
+		if (direct) {
+			op->qp = qp;
+			op->next = NULL;
+			op->pprev = tail;
+			nvme_op_set(op, NVME_OP_QUEUED);
+			if (last)
+				last->next = op;
+			else
+				first = op;
+			tail = &op->next;
+			last = op;
+		} else { /* the executor's stack is taken newest first */
+			op->next = first;
+			first = op;
+			last = last ? last : op;
+		}
 	}
 	if (r.spare)
 		mem_put(r.m, r.spare);
 	atomic_fetch_add_explicit(&ns->ref, n, memory_order_relaxed);
 	ch->inflight += n;
-	if (ch->owns)
-		start(b, n);
-	else
-		start_exec(b, n);
+	b->start = now;
+	if (direct) {
+		nvme_lane_splice(l, &l->pending[qp], first, last, n);
+		start(b, n, now, small);
+	} else {
+		nvme_exec_post(ch->exec, first, last);
+	}
 	b->free_n -= n;
 	nvme_chan_arm(ch);
 	return nvme_batch_ready(b);
@@ -334,7 +335,7 @@ void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns)
 	struct nvme_lane *l = lane_of(b);
 
 	if (!b->chan->owns)
-		nvme_exec_drain(b->chan->ctrl->exec);
+		nvme_exec_drain(b->chan->exec);
 	pthread_mutex_lock(&l->lock);
 	b->timer.is_grace = false;
 	nvme_lane_timer(l, &b->timer, now_ns() + timeout_ns);
@@ -346,7 +347,7 @@ int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
 	struct nvme_lane *l = lane_of(b);
 
 	if (!b->chan->owns)
-		nvme_exec_drain(b->chan->ctrl->exec);
+		nvme_exec_drain(b->chan->exec);
 	pthread_mutex_lock(&l->lock);
 	nvme_lane_cancel_batch(l, b, -ECANCELED);
 	b->timer.is_grace = true;

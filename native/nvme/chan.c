@@ -135,7 +135,6 @@ void nvme_chan_collected(struct nvme_chan *ch, struct nvme_op *op)
 int nvme_chan_open(struct nvme_ctrl *c, enum nvme_mode mode, struct nvme_chan **ret)
 {
 	struct nvme_chan *ch;
-	struct nvme_exec *x;
 	int err = nvme_ctrl_check(c);
 
 	if (err)
@@ -159,15 +158,20 @@ int nvme_chan_open(struct nvme_ctrl *c, enum nvme_mode mode, struct nvme_chan **
 		goto free_ops;
 	ch->owns = mode != NVME_MODE_POLL && nvme_lane_lease(&ch->own, NVME_QPAIR_GENERAL);
 	if (!ch->owns) {
-		err = nvme_exec_get(c, &x);
+		err = nvme_exec_get(c, &ch->exec);
 		if (err)
 			goto lane_done;
 	}
 	pthread_mutex_lock(&c->lock);
-	ch->next = c->chans;
-	c->chans = ch;
-	c->nr_chans++;
+	err = nvme_ctrl_check(c); /* a close may have come first: it looks at the list under the lock */
+	if (!err) {
+		ch->next = c->chans;
+		c->chans = ch;
+		c->nr_chans++;
+	}
 	pthread_mutex_unlock(&c->lock);
+	if (err)
+		goto lane_done;
 	*ret = ch;
 	return 0;
 lane_done:

@@ -28,6 +28,7 @@ struct nvme_chan {
 	struct nvme_ctrl *ctrl;
 	struct nvme_lane own; /* used when it has queue pairs */
 	bool owns;
+	struct nvme_exec *exec; /* the controller's, once this channel needed it */
 	bool polled; /* its owner looks by itself, all the time: nothing spins or is armed for it */
 	enum nvme_mode mode;
 	int fd;
@@ -79,7 +80,7 @@ void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op);
 /* The lane that runs @op. */
 static inline struct nvme_lane *nvme_op_lane(struct nvme_op *op)
 {
-	return op->exec ? &op->chan->ctrl->exec->lane : &op->chan->own;
+	return op->exec ? &op->chan->exec->lane : &op->chan->own;
 }
 /* Ask to be woken, then look once more; if something is there already, the eventfd is signalled. */
 void nvme_chan_arm(struct nvme_chan *ch);
@@ -99,10 +100,6 @@ int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns);
 void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns);
 static inline int64_t nvme_op_result(const struct nvme_op *op) { return op->err ? op->err : (int64_t)op->done; }
 
-/* check.c: what is wrong with a request (a negative errno), or 0 with @op filled. @m NULL: no data. No references are
- * taken: the caller holds @m and @ns. */
-int nvme_check(struct nvme_ctrl *c, struct nvme_ns *ns, struct mem_map *m, uint64_t buf_off, uint64_t nbytes,
-	       uint64_t offset, uint32_t opcode, bool fua, struct nvme_op *op);
 static inline bool nvme_opcode_has_data(uint32_t opcode)
 {
 	return opcode == NVME_IO_READ || opcode == NVME_IO_WRITE || opcode == NVME_IO_COMPARE;

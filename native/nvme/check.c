@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a request has to satisfy before anything is sent. Each answer has one cause, so that it can be put in words. */
-#include "nvme/chan.h"
-#include "nvme/end.h"
+#include "nvme/check.h"
 
 static int check_offered(const struct nvme_ctrl *c, uint32_t opcode)
 {
@@ -23,49 +21,13 @@ static int check_offered(const struct nvme_ctrl *c, uint32_t opcode)
 	}
 }
 
-int nvme_check(struct nvme_ctrl *c, struct nvme_ns *ns, struct mem_map *m, uint64_t buf_off, uint64_t nbytes,
-	       uint64_t offset, uint32_t opcode, bool fua, struct nvme_op *op)
+int nvme_check_opcode(const struct nvme_ctrl *c, const struct nvme_ns *ns, uint32_t opcode)
 {
-	if (unlikely(opcode != NVME_IO_READ)) {
-		int err = check_offered(c, opcode);
+	int err = check_offered(c, opcode);
 
-		if (err)
-			return err;
-		if (ns->readonly && (opcode == NVME_IO_WRITE || opcode == NVME_IO_WRITE_ZEROES || opcode == NVME_IO_DSM))
-			return -EROFS;
-	}
-	if (unlikely((offset | nbytes) & ((1ull << ns->lba_shift) - 1)))
-		return -EINVAL;
-	if (unlikely(offset > ns->nbytes || nbytes > ns->nbytes - offset))
-		return -ERANGE;
-	if (likely(m)) {
-		if (unlikely(buf_off > m->nbytes || nbytes > m->nbytes - buf_off))
-			return -EFAULT;
-		if (unlikely((m->first_off + buf_off) & 3)) /* PRP entries are dword aligned (Base 4.1.1) */
-			return -EDOM;
-		if (unlikely(opcode == NVME_IO_READ && !(m->flags & DMA_WRITE)))
-			return -EACCES;
-		if (unlikely(atomic_load_explicit(&m->nr_stuck, memory_order_relaxed)) &&
-		    nvme_range_is_stray(c, m, buf_off, nbytes))
-			return -EBUSY;
-	}
-	op->ns = ns;
-	op->map = m;
-	op->buf_off = buf_off;
-	op->buf_start = buf_off;
-	op->slba = (ns->base + offset) >> ns->lba_shift;
-	op->left = nbytes;
-	op->nbytes = nbytes;
-	op->done = 0;
-	op->inflight = 0;
-	op->dw0 = 0;
-	op->err = 0;
-	op->status = 0;
-	op->opcode = (uint8_t)opcode;
-	nvme_op_set(op, NVME_OP_POSTED);
-	op->flags = fua ? NVME_OPF_FUA : 0;
-	op->outcome = NVME_DONE;
-	op->more = true;
-	op->silent = false;
+	if (err)
+		return err;
+	if (ns->readonly && (opcode == NVME_IO_WRITE || opcode == NVME_IO_WRITE_ZEROES || opcode == NVME_IO_DSM))
+		return -EROFS;
 	return 0;
 }

@@ -40,14 +40,18 @@ static int take_params(struct nvme_ctrl *c, const struct nvme_open_params *p, st
 	if (p->hang_admin_ns <= 0)
 		c->p.hang_admin_ns = 60 * NSEC_PER_SEC;
 	if (!p->io_queues || p->io_queues > NVME_MAX_QPAIRS)
-		return nvme_err_set(err, -EINVAL, 0, "io_queues is %u; it must be 1 to %u", p->io_queues, NVME_MAX_QPAIRS);
+		return nvme_err_set(err, -EINVAL, 0, "io_queues is %u; it must be 1 to %u", p->io_queues,
+				    NVME_MAX_QPAIRS);
 	if (p->qprio > 3)
-		return nvme_err_set(err, -EINVAL, 0, "qprio is %u; it must be 0 (urgent) to 3 (low)", p->qprio);
+		return nvme_err_set(err, -EINVAL, 0, "qprio is %u; it must be 0 (urgent) to 3 (low)",
+				    p->qprio);
 	if (p->arb_burst > 7)
-		return nvme_err_set(err, -EINVAL, 0, "arb_burst is %u; it must be 0 to 6 (2^n commands) or 7 (no limit)",
+		return nvme_err_set(err, -EINVAL, 0,
+				    "arb_burst is %u; it must be 0 to 6 (2^n commands) or 7 (no limit)",
 				    p->arb_burst);
 	if (p->wrr_weights >> 24)
-		return nvme_err_set(err, -EINVAL, 0, "wrr_weights 0x%x has more than three bytes", p->wrr_weights);
+		return nvme_err_set(err, -EINVAL, 0, "wrr_weights 0x%x has more than three bytes",
+				    p->wrr_weights);
 	return 0;
 }
 
@@ -61,25 +65,32 @@ static int read_caps(struct nvme_ctrl *c, struct nvme_err *err)
 	if (!rc)
 		rc = c->ops->prop_get(c->t, NVME_REG_VS, 4, &vs);
 	if (rc)
-		return nvme_err_set(err, rc, 0, "the controller does not answer: its registers read all ones (errno %d)", -rc);
+		return nvme_err_set(err, rc, 0,
+				    "the controller does not answer: its registers read all ones (errno %d)",
+				    -rc);
 	c->vs = (uint32_t)vs;
 	mpsmin = NVME_CAP_MPSMIN(c->cap);
 	c->page_shift = 12 + mpsmin; /* 4 KiB if it can be had */
 	if (c->page_shift > MAX_PAGE_SHIFT)
-		return nvme_err_set(err, -EOPNOTSUPP, 0, "the controller's smallest memory page is 2^%u bytes; at most 2^%u is "
-				    "supported", c->page_shift, MAX_PAGE_SHIFT);
+		return nvme_err_set(err, -EOPNOTSUPP, 0,
+				    "the controller's smallest memory page is 2^%u bytes; at most 2^%u is "
+				    "supported",
+				    c->page_shift, MAX_PAGE_SHIFT);
 	if (!(NVME_CAP_CSS(c->cap) & 1))
 		return nvme_err_set(err, -EOPNOTSUPP, 0, "the controller has no NVM command set (CAP 0x%llx)",
 				    (unsigned long long)c->cap);
 	depth_max = NVME_CAP_MQES(c->cap) + 1;
 	if (depth_max < 2)
-		return nvme_err_set(err, -EOPNOTSUPP, 0, "the controller allows queues of one entry only (CAP.MQES 0)");
+		return nvme_err_set(err, -EOPNOTSUPP, 0,
+				    "the controller allows queues of one entry only (CAP.MQES 0)");
 	c->p.depth = c->p.depth < 2 ? 2 : min_u32(c->p.depth, depth_max);
 	c->p.batch_depth = c->p.batch_depth < 2 ? 2 : min_u32(c->p.batch_depth, depth_max);
 	c->wrr = c->p.wrr;
 	if (c->wrr && !(NVME_CAP_AMS(c->cap) & 1))
-		return nvme_err_set(err, -EOPNOTSUPP, 0, "weighted round robin was asked for, but CAP.AMS (%u) does not offer "
-				    "it; open without it", NVME_CAP_AMS(c->cap));
+		return nvme_err_set(err, -EOPNOTSUPP, 0,
+				    "weighted round robin was asked for, but CAP.AMS (%u) does not offer "
+				    "it; open without it",
+				    NVME_CAP_AMS(c->cap));
 	have = c->ops->nr_vectors(c->t);
 	c->nr_vectors = c->p.vectors ? min_u32(c->p.vectors, have) : have;
 	c->tr_flags = c->ops->flags(c->t);
@@ -107,7 +118,8 @@ static struct nvme_ctrl *ctrl_alloc(const struct nvme_ctrl_ops *ops, void *t)
 	return c;
 }
 
-/* @safe: the device cannot reach the queues any more. If it can, they stay allocated: a leak, but not a corruption. */
+/* @safe: the device cannot reach the queues any more. If it can, they stay allocated: a leak, but not a
+ * corruption. */
 static void ctrl_free(struct nvme_ctrl *c, bool safe)
 {
 	if (safe) {
@@ -137,7 +149,8 @@ static int bring_up(struct nvme_ctrl *c, const struct nvme_open_params *p, struc
 	int rc;
 
 	if (c->hk_fd < 0 || c->event_fd < 0)
-		return nvme_err_set(err, -EMFILE, 0, "no file descriptors left for the controller's eventfds");
+		return nvme_err_set(err, -EMFILE, 0,
+				    "no file descriptors left for the controller's eventfds");
 	if (!c->gone)
 		return nvme_err_set(err, -ENOMEM, 0, "no memory for the controller");
 	rc = take_params(c, p, err);
@@ -167,8 +180,8 @@ static int bring_up(struct nvme_ctrl *c, const struct nvme_open_params *p, struc
 	return rc;
 }
 
-int nvme_ctrl_open(const struct nvme_ctrl_ops *ops, void *t, const struct nvme_open_params *p, struct nvme_ctrl **ret,
-		   struct nvme_err *err)
+int nvme_ctrl_open(const struct nvme_ctrl_ops *ops, void *t, const struct nvme_open_params *p,
+		   struct nvme_ctrl **ret, struct nvme_err *err)
 {
 	int64_t start = now_ns();
 	struct nvme_ctrl *c = ctrl_alloc(ops, t);
@@ -180,7 +193,8 @@ int nvme_ctrl_open(const struct nvme_ctrl_ops *ops, void *t, const struct nvme_o
 	}
 	rc = bring_up(c, p, err);
 	if (rc) {
-		/* nothing of ours may be reachable when it is freed; before the admin queue there is nothing */
+		/* nothing of ours may be reachable when it is freed; before the admin queue there is
+		 * nothing */
 		ctrl_free(c, !c->adm || !nvme_recovery_stop(c));
 		return rc;
 	}

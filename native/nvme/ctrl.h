@@ -50,11 +50,11 @@ struct nvme_err {
 	uint16_t status;
 	char text[368];
 };
-__attribute__((format(printf, 4, 5))) int nvme_err_set(struct nvme_err *e, int err, uint16_t status, const char *fmt,
-						       ...);
+__attribute__((format(printf, 4, 5))) int nvme_err_set(struct nvme_err *e, int err, uint16_t status,
+						       const char *fmt, ...);
 
-/* A namespace as identified. Size and state follow the device (housekeeping looks again when it reports a change);
- * the format does not: another format makes it unusable. */
+/* A namespace as identified. Size and state follow the device (housekeeping looks again when it reports a
+ * change); the format does not: another format makes it unusable. */
 struct nvme_nsdata {
 	uint32_t nsid;
 	uint32_t lba_shift;
@@ -77,8 +77,9 @@ struct nvme_ns {
 	_Atomic uint32_t ref; /* operations and batches in flight */
 };
 
-/* An admin command on its way through the housekeeping thread. The submitter fills it with refs = 1 (its own; put when
- * it is done with it); nvme_admin_queue() takes another one for the time until the device is done with it. */
+/* An admin command on its way through the housekeeping thread. The submitter fills it with refs = 1 (its
+ * own; put when it is done with it); nvme_admin_queue() takes another one for the time until the device is
+ * done with it. */
 struct nvme_admin_req {
 	struct nvme_admin_req *next;
 	struct nvme_sqe sqe;
@@ -183,13 +184,13 @@ struct nvme_ctrl {
 };
 
 /* ctrl.c: bring the controller up over @ops/@t (owned from here on, also on failure). */
-int nvme_ctrl_open(const struct nvme_ctrl_ops *ops, void *t, const struct nvme_open_params *p, struct nvme_ctrl **ret,
-		   struct nvme_err *err);
+int nvme_ctrl_open(const struct nvme_ctrl_ops *ops, void *t, const struct nvme_open_params *p,
+		   struct nvme_ctrl **ret, struct nvme_err *err);
 /* -EBUSY while channels, operations, namespaces or a quarantine exist (@force: quarantine is ignored). */
 int nvme_ctrl_close(struct nvme_ctrl *c, bool force);
 int nvme_ctrl_reset(struct nvme_ctrl *c, struct nvme_err *err); /* recovery.c */
-/* state.c. Refuse new work from now on. First reason wins; the event fd is signalled at once, every channel by the
- * housekeeping thread. Takes admin_lock only: callable with any other lock held. */
+/* state.c. Refuse new work from now on. First reason wins; the event fd is signalled at once, every
+ * channel by the housekeeping thread. Takes admin_lock only: callable with any other lock held. */
 void nvme_ctrl_fail(struct nvme_ctrl *c, enum nvme_state state, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* -errno for the state, 0 while LIVE. */
@@ -212,20 +213,21 @@ int nvme_ctrl_shutdown(struct nvme_ctrl *c);
 int nvme_ctrl_identify(struct nvme_ctrl *c, struct nvme_err *err);
 
 /* setup.c */
-/* From a disabled controller to one that is ready for I/O queue pairs: admin pair, enable, identify, features. */
+/* From a disabled controller to one that is ready for I/O queue pairs: admin pair, enable, identify,
+ * features. */
 int nvme_ctrl_start(struct nvme_ctrl *c, struct nvme_err *err);
 /* Make the I/O pairs (host memory only). */
 int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err);
 /* Make the controller know pair @i. */
 int nvme_ctrl_connect_pair(struct nvme_ctrl *c, uint32_t i, struct nvme_err *err);
 
-/* admin.c: send one admin command and wait for it, polling finely. Only the admin queue's owner (bring-up before
- * housekeeping runs, then the housekeeping thread). @sqe's PRPs are used as they are when @nbytes is 0. -EIO with
- * *ret_status set when the controller says no, -ETIMEDOUT, -ENODEV when it is gone. */
+/* admin.c: send one admin command and wait for it, polling finely. Only the admin queue's owner (bring-up
+ * before housekeeping runs, then the housekeeping thread). @sqe's PRPs are used as they are when @nbytes
+ * is 0. -EIO with *ret_status set when the controller says no, -ETIMEDOUT, -ENODEV when it is gone. */
 int nvme_admin_sync(struct nvme_ctrl *c, struct nvme_sqe *sqe, void *data, uint32_t nbytes, bool to_device,
 		    uint32_t *ret_dw0, uint16_t *ret_status);
-/* Hand a request to the housekeeping thread. -EPERM for commands that are the engine's own (queues, events), -EROFS
- * for those that change a controller opened read-only. */
+/* Hand a request to the housekeeping thread. -EPERM for commands that are the engine's own (queues,
+ * events), -EROFS for those that change a controller opened read-only. */
 int nvme_admin_queue(struct nvme_ctrl *c, struct nvme_admin_req *req);
 void nvme_admin_req_put(struct nvme_admin_req *req);
 int nvme_admin_init(struct nvme_ctrl *c); /* admin queue pair, data pages */

@@ -13,7 +13,8 @@ static int64_t ready_timeout(const struct nvme_ctrl *c)
 }
 
 /* Wait until (CSTS & mask) == want. @fatal: give up on CSTS.CFS. */
-static int wait_csts(struct nvme_ctrl *c, uint32_t mask, uint32_t want, int64_t limit, bool fatal, uint32_t *ret_csts)
+static int wait_csts(struct nvme_ctrl *c, uint32_t mask, uint32_t want, int64_t limit, bool fatal,
+		     uint32_t *ret_csts)
 {
 	int64_t start = now_ns();
 
@@ -22,7 +23,8 @@ static int wait_csts(struct nvme_ctrl *c, uint32_t mask, uint32_t want, int64_t 
 		uint64_t csts;
 		int err;
 
-		waited = now_ns() - start; /* before the look: a thread that was stopped in between looks once more */
+		waited = now_ns() -
+			 start; /* before the look: a thread that was stopped in between looks once more */
 		err = c->ops->prop_get(c->t, NVME_REG_CSTS, 4, &csts);
 		if (err)
 			return err;
@@ -39,8 +41,9 @@ static int wait_csts(struct nvme_ctrl *c, uint32_t mask, uint32_t want, int64_t 
 
 static int gone(struct nvme_err *err, int rc)
 {
-	return nvme_err_set(err, rc, 0,
-			    "the controller is gone: its registers read all ones (removed, or its slot lost power)");
+	return nvme_err_set(
+		err, rc, 0,
+		"the controller is gone: its registers read all ones (removed, or its slot lost power)");
 }
 
 int nvme_ctrl_disable(struct nvme_ctrl *c, struct nvme_err *err)
@@ -56,7 +59,8 @@ int nvme_ctrl_disable(struct nvme_ctrl *c, struct nvme_err *err)
 		rc = wait_csts(c, NVME_CSTS_RDY, 0, ready_timeout(c), false, &csts);
 	if (rc == -ETIMEDOUT)
 		return nvme_err_set(err, rc, 0,
-				    "the controller did not stop within %.1f s of CC.EN = 0 (CSTS 0x%x, CAP.TO %u x 500 ms); "
+				    "the controller did not stop within %.1f s of CC.EN = 0 (CSTS 0x%x, "
+				    "CAP.TO %u x 500 ms); "
 				    "power cycle it",
 				    (double)ready_timeout(c) / 1e9, csts, NVME_CAP_TO(c->cap));
 	if (rc)
@@ -81,14 +85,16 @@ int nvme_ctrl_enable(struct nvme_ctrl *c, struct nvme_err *err)
 		rc = wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, ready_timeout(c), true, &csts);
 	if (rc == -ETIMEDOUT)
 		return nvme_err_set(err, rc, 0,
-				    "the controller did not become ready within %.1f s of CC.EN = 1 (CSTS 0x%x, CAP.TO %u x "
+				    "the controller did not become ready within %.1f s of CC.EN = 1 (CSTS "
+				    "0x%x, CAP.TO %u x "
 				    "500 ms); reset or power cycle it",
 				    (double)ready_timeout(c) / 1e9, csts, NVME_CAP_TO(c->cap));
 	if (rc == -EIO)
-		return nvme_err_set(err, rc, 0,
-				    "the controller reports a fatal status (CSTS.CFS) instead of becoming ready: CC 0x%x "
-				    "was refused or the device is broken",
-				    cc | NVME_CC_EN);
+		return nvme_err_set(
+			err, rc, 0,
+			"the controller reports a fatal status (CSTS.CFS) instead of becoming ready: CC 0x%x "
+			"was refused or the device is broken",
+			cc | NVME_CC_EN);
 	if (rc)
 		return gone(err, rc);
 	c->enabled = true;
@@ -109,6 +115,6 @@ int nvme_ctrl_shutdown(struct nvme_ctrl *c)
 	rc = c->ops->prop_set(c->t, NVME_REG_CC, 4, cc);
 	if (rc)
 		return rc;
-	return wait_csts(c, NVME_CSTS_SHST_COMPLETE | NVME_CSTS_SHST_OCCURRING, NVME_CSTS_SHST_COMPLETE, limit, true,
-			 &csts);
+	return wait_csts(c, NVME_CSTS_SHST_COMPLETE | NVME_CSTS_SHST_OCCURRING, NVME_CSTS_SHST_COMPLETE,
+			 limit, true, &csts);
 }

@@ -27,48 +27,13 @@ void nvme_op_failed(struct nvme_lane *l, struct nvme_op *op, const struct nvme_d
 	}
 }
 
-static void put_refs(struct nvme_lane *l, struct nvme_op *op)
-{
-	struct nvme_puts *p = &l->puts;
-
-	if ((op->map && p->map != op->map) || p->ns != op->ns) {
-		nvme_puts_flush(p);
-		p->map = op->map;
-		p->ns = op->ns;
-	}
-	if (op->map) {
-		p->map = op->map;
-		p->nr_map++;
-	}
-	p->nr_ns++;
-	if (!l->gather) /* somebody else may see the end at once */
-		nvme_puts_flush(p);
-}
-
-static void batch_item_ended(struct nvme_lane *l, struct nvme_batch *b, struct nvme_op *op)
-{
-	uint32_t tail = atomic_load_explicit(&b->ring_tail, memory_order_relaxed);
-
-	b->ring[tail & b->ring_mask] = op->slot;
-	if (unlikely(op->err))
-		atomic_fetch_add_explicit(&b->nr_failed, 1, memory_order_relaxed);
-	/* seq_cst: pairs with nvme_batch_notify(), which sets the mark and then looks at the tail */
-	atomic_store_explicit(&b->ring_tail, tail + 1, l->gather ? memory_order_release : memory_order_seq_cst);
-	if (unlikely(atomic_load_explicit(&b->notify, l->gather ? memory_order_relaxed : memory_order_seq_cst)) &&
-	    (int32_t)(tail + 1 - atomic_load_explicit(&b->notify_at, memory_order_relaxed)) >= 0 &&
-	    atomic_exchange_explicit(&b->notify, false, memory_order_acq_rel))
-		nvme_chan_post_ended(b->chan, b->handle);
-}
-
-static void hand_over(struct nvme_lane *l, struct nvme_op *op)
+void nvme_op_hand_over(struct nvme_lane *l, struct nvme_op *op)
 {
 	if (op == l->want)
 		return;
-	if (op->batch && !op->silent) {
-		batch_item_ended(l, op->batch, op);
-		return;
-	}
-	if (l->sink && l->sink->n < l->sink->max)
+	if (op->batch && !op->silent)
+		nvme_batch_item_ended(l, op);
+	else if (l->sink && l->sink->n < l->sink->max)
 		l->sink->out[l->sink->n++] = op;
 	else
 		nvme_chan_post_ended(op->chan, op);
@@ -86,7 +51,7 @@ static void stray_back(struct nvme_lane *l, struct nvme_op *op)
 	atomic_fetch_sub_explicit(&c->nr_quarantined, 1, memory_order_relaxed);
 }
 
-void nvme_op_end(struct nvme_lane *l, struct nvme_op *op)
+void nvme_op_end_rare(struct nvme_lane *l, struct nvme_op *op)
 {
 	bool stray = nvme_op_state(op) == NVME_OP_STRAY;
 
@@ -94,12 +59,12 @@ void nvme_op_end(struct nvme_lane *l, struct nvme_op *op)
 		nvme_link_del(&op->timer.link);
 	if (unlikely(stray))
 		stray_back(l, op);
-	put_refs(l, op);
+	nvme_op_put_refs(l, op);
 	nvme_op_set(op, NVME_OP_ENDED);
 	/* A stray was reported when it was abandoned. If that report was collected (silent), hand it over to be freed;
 	 * if not, whoever collects it now finds it ENDED and frees it. */
 	if (likely(!stray) || op->silent)
-		hand_over(l, op);
+		nvme_op_hand_over(l, op);
 }
 
 /* Which command of the operation is out: for whoever looks into the quarantine. */
@@ -130,7 +95,7 @@ void nvme_op_stray(struct nvme_lane *l, struct nvme_op *op)
 	if (op->map)
 		atomic_fetch_add_explicit(&op->map->nr_stuck, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&c->nr_quarantined, 1, memory_order_relaxed);
-	hand_over(l, op);
+	nvme_op_hand_over(l, op);
 }
 
 bool nvme_range_is_stray(struct nvme_ctrl *c, const struct mem_map *map, uint64_t off, uint64_t nbytes)

@@ -3,12 +3,14 @@
 #ifndef NVME_END_H
 #define NVME_END_H
 
-#include "nvme/lane.h"
+#include "nvme/chan.h"
 
 /* @d failed: remember the first failure, stop splitting. */
 void nvme_op_failed(struct nvme_lane *l, struct nvme_op *op, const struct nvme_done *d);
-/* Nothing of @op is at the device and nothing will be sent: give its references back and hand it over. */
-void nvme_op_end(struct nvme_lane *l, struct nvme_op *op);
+/* The end of one that has a timer or was given up before. */
+void nvme_op_end_rare(struct nvme_lane *l, struct nvme_op *op);
+/* To whoever waits for it. */
+void nvme_op_hand_over(struct nvme_lane *l, struct nvme_op *op);
 /* End @op for the user; its commands, references and memory stay until they are back. */
 void nvme_op_stray(struct nvme_lane *l, struct nvme_op *op);
 /* Some command's memory on @map overlaps [off, off + nbytes). */
@@ -24,6 +26,54 @@ static inline void nvme_puts_flush(struct nvme_puts *p)
 		/* release: the operations' last look at the namespace */
 		atomic_fetch_sub_explicit(&p->ns->ref, p->nr_ns, memory_order_release);
 	p->nr_map = p->nr_ns = 0;
+}
+
+static inline void nvme_op_put_refs(struct nvme_lane *l, struct nvme_op *op)
+{
+	struct nvme_puts *p = &l->puts;
+
+	if (unlikely((op->map && p->map != op->map) || p->ns != op->ns)) {
+		nvme_puts_flush(p);
+		p->ns = op->ns;
+		p->map = op->map;
+	}
+	p->nr_map += op->map != NULL;
+	p->nr_ns++;
+	if (unlikely(!l->gather)) /* somebody else may see the end at once */
+		nvme_puts_flush(p);
+}
+
+static inline void nvme_batch_item_ended(struct nvme_lane *l, struct nvme_op *op)
+{
+	struct nvme_batch *b = op->batch;
+	uint32_t tail = atomic_load_explicit(&b->ring_tail, memory_order_relaxed);
+
+	b->ring[tail & b->ring_mask] = op->slot;
+	if (unlikely(op->err))
+		atomic_fetch_add_explicit(&b->nr_failed, 1, memory_order_relaxed);
+	/* release: the item's fields */
+	atomic_store_explicit(&b->ring_tail, tail + 1, memory_order_release);
+	if (unlikely(!l->gather)) /* pairs with nvme_batch_notify(): the tail is moved, then the mark is looked at */
+		atomic_thread_fence(memory_order_seq_cst);
+	if (unlikely(atomic_load_explicit(&b->notify, memory_order_relaxed)) &&
+	    (int32_t)(tail + 1 - atomic_load_explicit(&b->notify_at, memory_order_relaxed)) >= 0 &&
+	    atomic_exchange_explicit(&b->notify, false, memory_order_acq_rel))
+		nvme_chan_post_ended(b->chan, b->handle);
+}
+
+/* Nothing of @op is at the device and nothing will be sent: give its references back and hand it over. */
+static inline void nvme_op_end(struct nvme_lane *l, struct nvme_op *op)
+{
+	if (unlikely(op->timer.link.next || nvme_op_state(op) == NVME_OP_STRAY)) {
+		nvme_op_end_rare(l, op);
+		return;
+	}
+	nvme_op_put_refs(l, op);
+	nvme_op_set(op, NVME_OP_ENDED);
+	if (op->batch)
+		nvme_batch_item_ended(l, op);
+	else
+		nvme_op_hand_over(l, op);
 }
 
 int nvme_status_errno(uint16_t status); /* status.c */

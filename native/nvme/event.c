@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Admin commands that housekeeping sends by itself: asynchronous event requests, the log pages that clear their
- * events, rescans of changed namespaces, aborts. Each has a slot of its own; completions only set flags, and
- * nvme_hk_events_run() sends.
+ * Admin commands that housekeeping sends by itself: asynchronous event requests, the log pages that clear
+ * their events, rescans of changed namespaces, aborts. Each has a slot of its own; completions only set
+ * flags, and nvme_hk_events_run() sends.
  */
 #include <stdlib.h>
 
@@ -82,7 +82,8 @@ static int init_req(struct nvme_ctrl *c, struct nvme_hk_req *r, uint8_t opcode, 
 int nvme_hk_events_init(struct nvme_ctrl *c)
 {
 	struct nvme_hk *hk = c->hk;
-	/* at most half of the queue is for ever occupied by event requests; a queue of two entries has none */
+	/* at most half of the queue is for ever occupied by event requests; a queue of two entries has
+	 * none */
 	uint32_t room = (c->admin->conf.depth - 1) / 2;
 	int err;
 
@@ -137,7 +138,8 @@ static bool send_log(struct nvme_ctrl *c, int64_t now)
 		bytes = log_bytes(lid);
 		hk->log.req.nbytes = bytes;
 		hk->log.req.sqe.nsid = le32_put(NVME_NSID_ALL);
-		hk->log.req.sqe.cdw10 = le32_put(lid | (bytes / 4 - 1) << 16); /* RAE 0: reading clears the event */
+		hk->log.req.sqe.cdw10 =
+			le32_put(lid | (bytes / 4 - 1) << 16); /* RAE 0: reading clears the event */
 		if (!send(c, &hk->log, now))
 			return false;
 		hk->logs[w] &= hk->logs[w] - 1;
@@ -168,7 +170,8 @@ void nvme_hk_abort(struct nvme_ctrl *c, uint16_t qid, uint16_t cid)
 	struct nvme_hk *hk = c->hk;
 
 	pthread_mutex_lock(&c->admin_lock);
-	if (hk->aborts_tail - hk->aborts_head < NVME_HK_ABORT_QUEUE) /* best effort: beyond it nobody would wait */
+	if (hk->aborts_tail - hk->aborts_head <
+	    NVME_HK_ABORT_QUEUE) /* best effort: beyond it nobody would wait */
 		hk->aborts[hk->aborts_tail++ % NVME_HK_ABORT_QUEUE] = (uint32_t)cid << 16 | qid;
 	pthread_mutex_unlock(&c->admin_lock);
 	nvme_hk_poke(c);

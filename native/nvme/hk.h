@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Housekeeping's own state: the thread's (housekeeping.c) and the admin commands it sends by itself (event.c). */
+/* Housekeeping's own state: the thread's (housekeeping.c) and the admin commands it sends by itself
+ * (event.c). */
 #ifndef NVME_HK_H
 #define NVME_HK_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread per controller, asleep on a timer and an eventfd: the owner of the admin queue, and the one that looks
- * after deadlines, hangs, lost interrupts, orphans and the controller's health while every loop may be blocked.
+ * One thread per controller, asleep on a timer and an eventfd: the owner of the admin queue, and the one
+ * that looks after deadlines, hangs, lost interrupts, orphans and the controller's health while every loop
+ * may be blocked.
  */
 #include <poll.h>
 #include <signal.h>
@@ -88,9 +89,11 @@ static void look_at_health(struct nvme_ctrl *c)
 	if (err)
 		nvme_ctrl_fail(c, NVME_REMOVED, "the controller is gone: its registers read all ones");
 	else if (csts & NVME_CSTS_CFS)
-		nvme_ctrl_fail(c, NVME_WEDGED, "the controller reports a fatal status (CSTS 0x%x)", (uint32_t)csts);
+		nvme_ctrl_fail(c, NVME_WEDGED, "the controller reports a fatal status (CSTS 0x%x)",
+			       (uint32_t)csts);
 	else if (!(csts & NVME_CSTS_RDY))
-		nvme_ctrl_fail(c, NVME_WEDGED, "the controller was reset by somebody else (CSTS 0x%x)", (uint32_t)csts);
+		nvme_ctrl_fail(c, NVME_WEDGED, "the controller was reset by somebody else (CSTS 0x%x)",
+			       (uint32_t)csts);
 }
 
 static void admin_clock(struct nvme_ctrl *c, int64_t now, int64_t gap)
@@ -104,8 +107,8 @@ static void admin_clock(struct nvme_ctrl *c, int64_t now, int64_t gap)
 	if (!old)
 		return;
 	if (now - old->sent_ns >= c->p.hang_admin_ns)
-		nvme_ctrl_fail(c, NVME_WEDGED, "admin command 0x%02x has not completed for %.1f s", old->sqe.opcode,
-			       (double)(now - old->sent_ns) / 1e9);
+		nvme_ctrl_fail(c, NVME_WEDGED, "admin command 0x%02x has not completed for %.1f s",
+			       old->sqe.opcode, (double)(now - old->sent_ns) / 1e9);
 	else if (old->sent_ns + c->p.hang_admin_ns < c->hk->lanes_next)
 		c->hk->lanes_next = old->sent_ns + c->p.hang_admin_ns;
 }
@@ -168,7 +171,8 @@ static int64_t pass(struct nvme_ctrl *c)
 	}
 	finish_calls(c, calls);
 	if (due)
-		hk->next_tick = now + (hk->active_at && now - hk->active_at < NSEC_PER_SEC ? TICK_BUSY : TICK_IDLE);
+		hk->next_tick =
+			now + (hk->active_at && now - hk->active_at < NSEC_PER_SEC ? TICK_BUSY : TICK_IDLE);
 	if (hk->lanes_next <= now)
 		hk->lanes_next = now + NSEC_PER_MSEC; /* at once is not a time: others need the locks */
 	when = hk->next_tick < hk->lanes_next ? hk->next_tick : hk->lanes_next;
@@ -197,7 +201,8 @@ static void sleep_until(struct nvme_ctrl *c, int64_t when)
 	if (left <= 0)
 		return;
 	atomic_store_explicit(&c->hk_word, 1, memory_order_relaxed);
-	/* the word is set before the last look; the interrupt comes after the completion and looks at the word */
+	/* the word is set before the last look; the interrupt comes after the completion and looks at the
+	 * word */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!c->admin->ops->peek(c->admin))
 		ppoll(&pfd, 1, &ts, NULL);

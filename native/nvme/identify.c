@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Identify controller, active namespace list, namespaces. What a device says is checked before it is believed. */
+/* Identify controller, active namespace list, namespaces. What a device says is checked before it is
+ * believed. */
 #include <stdlib.h>
 
 #include "nvme/identify.h"
@@ -50,14 +51,16 @@ static int identify_ctrl(struct nvme_ctrl *c, bool again, struct nvme_err *err)
 				    status ? nvme_status_name(status) : "no answer", status, -rc);
 	if ((id.sqes & 0xf) > NVME_SQES || id.sqes >> 4 < NVME_SQES || (id.cqes & 0xf) > NVME_CQES ||
 	    id.cqes >> 4 < NVME_CQES)
-		return nvme_err_set(err, -EOPNOTSUPP, 0,
-				    "the controller does not take 64-byte submission and 16-byte completion entries "
-				    "(SQES 0x%02x, CQES 0x%02x): it has no NVM command set",
-				    id.sqes, id.cqes);
+		return nvme_err_set(
+			err, -EOPNOTSUPP, 0,
+			"the controller does not take 64-byte submission and 16-byte completion entries "
+			"(SQES 0x%02x, CQES 0x%02x): it has no NVM command set",
+			id.sqes, id.cqes);
 	copy_text(serial, id.sn, sizeof(id.sn));
 	if (again && (strcmp(serial, c->serial) || le32_get(id.nn) != c->nn))
 		return nvme_err_set(err, -ENODEV, 0,
-				    "after the reset another controller answers (serial %s, %u namespaces; it was %s, %u); "
+				    "after the reset another controller answers (serial %s, %u namespaces; "
+				    "it was %s, %u); "
 				    "close and open it again",
 				    serial, le32_get(id.nn), c->serial, c->nn);
 	if (again)
@@ -118,7 +121,8 @@ static int add_ns(struct nvme_ctrl *c, uint32_t nsid, struct nvme_err *err)
 	if (rc == -EIO && status)
 		return 0; /* it went away, or was never there */
 	if (rc)
-		return nvme_err_set(err, rc, status, "Identify Namespace %u got no answer (errno %d)", nsid, -rc);
+		return nvme_err_set(err, rc, status, "Identify Namespace %u got no answer (errno %d)", nsid,
+				    -rc);
 	if (!id.nsze)
 		return 0; /* inactive: all zero */
 	nvme_ns_parse(c, &id, &f);
@@ -164,7 +168,8 @@ static int scan_active(struct nvme_ctrl *c, struct nvme_err *err)
 			break;
 		}
 		if (rc) {
-			nvme_err_set(err, rc, status, "the active namespace list cannot be read: %s (status 0x%x)",
+			nvme_err_set(err, rc, status,
+				     "the active namespace list cannot be read: %s (status 0x%x)",
 				     status ? nvme_status_name(status) : "no answer", status);
 			break;
 		}
@@ -187,8 +192,8 @@ static int refresh(struct nvme_ctrl *c, struct nvme_err *err)
 		int rc = identify(c, NVME_CNS_NS, c->ns[i].nsid, &id, &status);
 
 		if (rc && !status)
-			return nvme_err_set(err, rc, 0, "Identify Namespace %u got no answer (errno %d)", c->ns[i].nsid,
-					    -rc);
+			return nvme_err_set(err, rc, 0, "Identify Namespace %u got no answer (errno %d)",
+					    c->ns[i].nsid, -rc);
 		if (!rc)
 			nvme_ns_parse(c, &id, &f);
 		nvme_ns_update(&c->ns[i], &f);

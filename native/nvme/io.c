@@ -3,8 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "nvme/chan.h"
-#include "nvme/end.h"
+#include "nvme/check.h"
 #include "nvme/spin.h"
 
 #define OP_NOSPIN 0x200u
@@ -105,7 +104,7 @@ static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode
 	int64_t most = budget(ch, mode, op->nbytes);
 
 	op->exec = true;
-	nvme_exec_post(ch->ctrl->exec, op, op);
+	nvme_exec_post(ch->exec, op, op);
 	/* the operation is the executor's until it comes back on our list */
 	if (most && nvme_spin_ended(ch, op->start + most, op)) {
 		count_one(ch, &ch->own.st.inline_done);
@@ -121,7 +120,6 @@ int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uin
 	uint32_t opcode = flags & 0xff;
 	enum nvme_mode mode = mode_of(ch, flags);
 	struct mem_map *m = NULL;
-	struct nvme_exec *x;
 	struct nvme_op *op;
 	int64_t res;
 	int err;
@@ -151,8 +149,8 @@ int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uin
 	if (likely(ch->owns && mode != NVME_MODE_POLL)) {
 		res = run_direct(ch, op, mode);
 	} else {
-		err = nvme_exec_get(ch->ctrl, &x);
-		if (err) {
+		err = ch->exec ? 0 : nvme_exec_get(ch->ctrl, &ch->exec);
+		if (unlikely(err)) {
 			atomic_fetch_sub_explicit(&ns->ref, 1, memory_order_relaxed);
 			goto put_op;
 		}
@@ -311,7 +309,7 @@ void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns
 		return;
 	l = nvme_op_lane(op);
 	if (op->exec)
-		nvme_exec_drain(ch->ctrl->exec);
+		nvme_exec_drain(ch->exec);
 	pthread_mutex_lock(&l->lock);
 	if (nvme_op_live(op)) {
 		op->timer.is_grace = op->timer.is_batch = false;
@@ -330,7 +328,7 @@ int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns)
 		return 0;
 	l = nvme_op_lane(op);
 	if (op->exec)
-		nvme_exec_drain(ch->ctrl->exec); /* what was posted is on the lane, where it can be found */
+		nvme_exec_drain(ch->exec); /* what was posted is on the lane, where it can be found */
 	pthread_mutex_lock(&l->lock);
 	if (nvme_op_live(op)) {
 		res = 1;

@@ -42,6 +42,14 @@ void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op)
 	add_queued(l, 1);
 }
 
+/* A run of a batch's items, linked already. */
+void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *first, struct nvme_op *last, uint32_t n)
+{
+	*f->tail = first;
+	f->tail = &last->next;
+	add_queued(l, n);
+}
+
 void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
 {
 	*op->pprev = op->next;
@@ -52,22 +60,14 @@ void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
 	add_queued(l, (uint32_t)-1);
 }
 
-/* Describe the next command of @op; nothing of @op changes until it was accepted. */
-static inline void next_io(struct nvme_op *op, struct nvme_io *io)
+/* Commands other than read, write and compare. */
+static void next_other(struct nvme_op *op, struct nvme_io *io)
 {
 	const struct nvme_ns *ns = op->ns;
 	uint64_t n = op->left;
-	uint32_t nlb;
 
-	*io = (struct nvme_io){ .owner = op, .nsid = ns->nsid, .opcode = op->opcode };
+	io->map = NULL;
 	switch (op->opcode) {
-	case NVME_IO_READ:
-	case NVME_IO_WRITE:
-	case NVME_IO_COMPARE:
-		n = min_u64(n, ns->max_bytes);
-		io->map = op->map;
-		io->buf_off = op->buf_off;
-		break;
 	case NVME_IO_VERIFY:
 		n = min_u64(n, ns->max_bytes);
 		break;
@@ -81,16 +81,40 @@ static inline void next_io(struct nvme_op *op, struct nvme_io *io)
 		io->inl = &op->dsm;
 		io->inl_len = sizeof(op->dsm);
 		io->nbytes = (uint32_t)n;
-		io->cdw11 = NVME_DSM_AD;
+		io->cdw10_11 = (uint64_t)NVME_DSM_AD << 32;
+		io->cdw12 = 0;
 		return;
 	default: /* flush */
+		io->nbytes = 0;
+		io->cdw10_11 = 0;
+		io->cdw12 = 0;
 		return;
 	}
-	nlb = (uint32_t)(n >> ns->lba_shift) - 1;
 	io->nbytes = (uint32_t)n;
-	io->cdw10 = (uint32_t)op->slba;
-	io->cdw11 = (uint32_t)(op->slba >> 32);
-	io->cdw12 = nlb | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
+	io->cdw10_11 = op->slba;
+	io->cdw12 = (uint32_t)(n >> ns->lba_shift) - 1;
+}
+
+/* Describe the next command of @op; every field is set. */
+static inline void next_io(struct nvme_op *op, struct nvme_io *io)
+{
+	const struct nvme_ns *ns = op->ns;
+	uint32_t n;
+
+	io->owner = op;
+	io->nsid = ns->nsid;
+	io->opcode = op->opcode;
+	io->inl_len = 0;
+	if (unlikely(!op->map)) {
+		next_other(op, io);
+		return;
+	}
+	n = (uint32_t)min_u64(op->left, ns->max_bytes);
+	io->map = op->map;
+	io->buf_off = op->buf_off;
+	io->nbytes = n;
+	io->cdw10_11 = op->slba;
+	io->cdw12 = ((n >> ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
 }
 
 static inline void advance(struct nvme_op *op, uint32_t nbytes)
@@ -108,6 +132,22 @@ static inline void rewind_op(struct nvme_op *op, const struct nvme_io *io)
 	op->slba -= io->nbytes >> op->ns->lba_shift;
 	op->more = true;
 	op->inflight--;
+}
+
+/* Operations at the head that are out completely. */
+static inline void pop_sent(struct nvme_lane *l, struct nvme_fifo *f)
+{
+	struct nvme_op *op = f->head;
+	uint32_t n = 0;
+
+	for (; op && !op->more; op = op->next, n++)
+		nvme_op_set(op, NVME_OP_SENT);
+	f->head = op;
+	if (op)
+		op->pprev = &f->head;
+	else
+		f->tail = &f->head;
+	add_queued(l, -n);
 }
 
 static uint32_t pump_one(struct nvme_lane *l, uint32_t idx, int64_t now, bool hold)
@@ -136,10 +176,7 @@ static uint32_t pump_one(struct nvme_lane *l, uint32_t idx, int64_t now, bool ho
 		for (uint32_t i = n; i > sent; i--)
 			rewind_op(ios[i - 1].owner, &ios[i - 1]);
 		total += sent;
-		while (f->head && !f->head->more) {
-			nvme_op_set(f->head, NVME_OP_SENT);
-			nvme_lane_unqueue(l, f->head);
-		}
+		pop_sent(l, f);
 		if (sent < n)
 			break;
 	}

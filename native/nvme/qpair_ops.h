@@ -19,13 +19,10 @@ struct nvme_io {
 	void *owner; /* comes back in nvme_done */
 	struct mem_map *map; /* NULL: no data */
 	uint64_t buf_off;
+	uint64_t cdw10_11; /* SLBA of what has one */
 	uint32_t nbytes;
 	uint32_t nsid;
-	uint32_t cdw10;
-	uint32_t cdw11;
 	uint32_t cdw12;
-	uint32_t cdw13;
-	uint32_t cdw14;
 	uint8_t opcode;
 	uint8_t inl_len; /* DSM ranges: bytes of @inl copied into queue memory and pointed to */
 	uint16_t cid; /* out: the command identifier it was sent with */

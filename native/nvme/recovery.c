@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reset: the one thing that ends a quarantine for a controller that stays. It runs on the housekeeping thread, which
- * owns the admin queue. Lanes are locked one at a time and briefly, so that no owner waits for a slow device.
+ * Reset: the one thing that ends a quarantine for a controller that stays. It runs on the housekeeping
+ * thread, which owns the admin queue. Lanes are locked one at a time and briefly, so that no owner waits
+ * for a slow device.
  */
 #include "nvme/recovery.h"
 
@@ -11,7 +12,8 @@
 
 int nvme_recovery_stop(struct nvme_ctrl *c)
 {
-	if (atomic_load_explicit(&c->state, memory_order_relaxed) != NVME_REMOVED && !nvme_ctrl_disable(c, NULL))
+	if (atomic_load_explicit(&c->state, memory_order_relaxed) != NVME_REMOVED &&
+	    !nvme_ctrl_disable(c, NULL))
 		return 0;
 	/* not obeyed, or registers of all ones, which alone prove nothing */
 	return c->ops->stop_dma(c->t);
@@ -60,8 +62,9 @@ struct reconnect {
 	bool done[NVME_MAX_QPAIRS];
 };
 
-/* A pair is rewound under the lock of the lane that runs it. An owner that still saw LIVE may have sent something to a
- * queue that did not exist any more: that is forgotten first, while the controller does not know the queue. */
+/* A pair is rewound under the lock of the lane that runs it. An owner that still saw LIVE may have sent
+ * something to a queue that did not exist any more: that is forgotten first, while the controller does not
+ * know the queue. */
 static int reconnect_lane(struct nvme_ctrl *c, struct nvme_lane *l, struct reconnect *r)
 {
 	int rc = 0;
@@ -129,8 +132,9 @@ static int reset_fn(struct nvme_ctrl *c, void *arg)
 
 	if (was == NVME_REMOVED || was == NVME_CLOSED)
 		return nvme_err_set(err, was == NVME_REMOVED ? -ENODEV : -ESHUTDOWN, 0,
-				    was == NVME_REMOVED ? "the controller was removed: there is nothing to reset" :
-							  "the controller is closed");
+				    was == NVME_REMOVED
+					    ? "the controller was removed: there is nothing to reset"
+					    : "the controller is closed");
 	nvme_ctrl_set_state(c, NVME_RESETTING, "reset asked for");
 	rc = nvme_ctrl_disable(c, err);
 	if (rc) {

@@ -7,8 +7,8 @@
 
 /* CC.EN = 0, or else DMA off. 0: nothing of ours is reachable for the device any more. */
 int nvme_recovery_stop(struct nvme_ctrl *c);
-/* On the housekeeping thread: stop, then end everything that was outstanding, the quarantine too. The controller stays
- * down (WEDGED, or REMOVED if it was). */
+/* On the housekeeping thread: stop, then end everything that was outstanding, the quarantine too. The
+ * controller stays down (WEDGED, or REMOVED if it was). */
 int nvme_recovery_quiesce(struct nvme_ctrl *c, void *unused);
 
 #endif

@@ -6,7 +6,8 @@
 #define GENERAL_LISTS 32
 #define BATCH_LISTS 128
 
-static int set_feature(struct nvme_ctrl *c, uint32_t fid, uint32_t dw11, uint32_t *ret_dw0, uint16_t *ret_status)
+static int set_feature(struct nvme_ctrl *c, uint32_t fid, uint32_t dw11, uint32_t *ret_dw0,
+		       uint16_t *ret_status)
 {
 	struct nvme_sqe sqe = {
 		.opcode = NVME_ADM_SET_FEATURES,
@@ -25,7 +26,8 @@ static int ask_for_events(struct nvme_ctrl *c, struct nvme_err *err)
 	int rc = set_feature(c, NVME_FEAT_ASYNC_EVENT, 0x1f | (c->oaes & 0x300), &dw0, &status);
 
 	if (rc && !status)
-		return nvme_err_set(err, rc, 0, "Set Features (asynchronous events) got no answer (errno %d)", -rc);
+		return nvme_err_set(err, rc, 0, "Set Features (asynchronous events) got no answer (errno %d)",
+				    -rc);
 	return 0; /* refused: then there are the events it sends anyhow */
 }
 
@@ -37,10 +39,13 @@ static int set_arbitration(struct nvme_ctrl *c, struct nvme_err *err)
 
 	if (!c->wrr && !c->p.arb_burst)
 		return 0;
-	rc = set_feature(c, NVME_FEAT_ARBITRATION, (c->p.arb_burst & 7) | c->p.wrr_weights << 8, &dw0, &status);
+	rc = set_feature(c, NVME_FEAT_ARBITRATION, (c->p.arb_burst & 7) | c->p.wrr_weights << 8, &dw0,
+			 &status);
 	if (rc)
-		nvme_err_set(err, rc, status, "the controller refused arbitration burst %u, weights 0x%06x: %s (status 0x%x)",
-			     c->p.arb_burst, c->p.wrr_weights, status ? nvme_status_name(status) : "no answer", status);
+		nvme_err_set(err, rc, status,
+			     "the controller refused arbitration burst %u, weights 0x%06x: %s (status 0x%x)",
+			     c->p.arb_burst, c->p.wrr_weights,
+			     status ? nvme_status_name(status) : "no answer", status);
 	return rc;
 }
 
@@ -51,14 +56,16 @@ static int negotiate_queues(struct nvme_ctrl *c, struct nvme_err *err)
 	int rc = set_feature(c, NVME_FEAT_NUM_QUEUES, (want - 1) | (want - 1) << 16, &dw0, &status);
 
 	if (rc)
-		return nvme_err_set(err, rc, status, "the controller granted no I/O queues (%u asked for): %s (status 0x%x)",
+		return nvme_err_set(err, rc, status,
+				    "the controller granted no I/O queues (%u asked for): %s (status 0x%x)",
 				    want, status ? nvme_status_name(status) : "no answer", status);
 	granted = min_u32(dw0 & 0xffff, dw0 >> 16) + 1; /* as many pairs as the scarcer kind allows */
 	if (c->nr_qpairs && granted < c->nr_qpairs)
-		return nvme_err_set(err, -ENODEV, 0,
-				    "after the reset the controller grants %u queue pairs, before it were %u; close and "
-				    "open it again",
-				    granted, c->nr_qpairs);
+		return nvme_err_set(
+			err, -ENODEV, 0,
+			"after the reset the controller grants %u queue pairs, before it were %u; close and "
+			"open it again",
+			granted, c->nr_qpairs);
 	if (!c->nr_qpairs)
 		c->nr_qpairs = min_u32(want, granted);
 	return 0;
@@ -73,7 +80,8 @@ static int limit_transfer(struct nvme_ctrl *c, struct nvme_err *err)
 		n = min_u32(n, c->mdts_bytes);
 	n = (uint32_t)align_down(n, 1u << c->page_shift);
 	if (!n)
-		return nvme_err_set(err, -EINVAL, 0, "max_transfer %u is less than the controller's page of %u bytes",
+		return nvme_err_set(err, -EINVAL, 0,
+				    "max_transfer %u is less than the controller's page of %u bytes",
 				    c->p.max_transfer, 1u << c->page_shift);
 	c->max_transfer = n;
 	return 0;
@@ -103,16 +111,14 @@ int nvme_ctrl_start(struct nvme_ctrl *c, struct nvme_err *err)
 	if (!again)
 		c->shadow = !rc;
 	if (rc && (rc != -EOPNOTSUPP || c->shadow))
-		return nvme_err_set(err, rc, 0,
-				    "shadow doorbells cannot be set up (errno %d); open with them switched off", -rc);
+		return nvme_err_set(
+			err, rc, 0,
+			"shadow doorbells cannot be set up (errno %d); open with them switched off", -rc);
 	return 0;
 }
 
 /* The last pair is the executor's; deep ones for batches come before it while two general ones are left. */
-static bool is_batch(const struct nvme_ctrl *c, uint32_t i)
-{
-	return i >= c->nr_qpairs - 1 - c->nr_batch;
-}
+static bool is_batch(const struct nvme_ctrl *c, uint32_t i) { return i >= c->nr_qpairs - 1 - c->nr_batch; }
 
 int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 {
@@ -134,8 +140,9 @@ int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 		int rc = c->ops->qpair_new(c, &conf, &c->q[i].qp);
 
 		if (rc)
-			return nvme_err_set(err, rc, 0, "queue pair %u of %u (depth %u) cannot be made (errno %d)", i + 1, n,
-					    conf.depth, -rc);
+			return nvme_err_set(err, rc, 0,
+					    "queue pair %u of %u (depth %u) cannot be made (errno %d)", i + 1,
+					    n, conf.depth, -rc);
 		c->huge &= !batch || c->q[i].qp->huge;
 	}
 	return 0;
@@ -147,7 +154,8 @@ int nvme_ctrl_connect_pair(struct nvme_ctrl *c, uint32_t i, struct nvme_err *err
 	int rc = qp->ops->connect(qp);
 
 	if (rc)
-		nvme_err_set(err, rc, 0, "the controller refused I/O queue pair %u (depth %u, vector %u; errno %d)",
+		nvme_err_set(err, rc, 0,
+			     "the controller refused I/O queue pair %u (depth %u, vector %u; errno %d)",
 			     qp->conf.qid, qp->conf.depth, qp->conf.vector, -rc);
 	return rc;
 }

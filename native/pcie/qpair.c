@@ -56,6 +56,21 @@ static inline void put_entry(struct pcie_qpair *q, struct pcie_tracker *tr, void
 		q->sq_tail = 0;
 }
 
+/* Eight stores, all of the entry. */
+static inline void put_sqe(struct nvme_sqe *sqe, const struct nvme_io *io, uint16_t cid, uint64_t prp1, uint64_t prp2)
+{
+	le64_t *w = (le64_t *)(void *)sqe;
+
+	w[0] = le64_put(io->opcode | (uint64_t)cid << 16 | (uint64_t)io->nsid << 32);
+	w[1] = 0;
+	w[2] = 0;
+	w[3] = le64_put(prp1);
+	w[4] = le64_put(prp2);
+	w[5] = le64_put(io->cdw10_11);
+	w[6] = le64_put(io->cdw12);
+	w[7] = 0;
+}
+
 static uint32_t qpair_submit(struct nvme_qpair *qp, struct nvme_io *ios, uint32_t n, int64_t now)
 {
 	struct pcie_qpair *q = pcie_qp(qp);
@@ -69,7 +84,8 @@ static uint32_t qpair_submit(struct nvme_qpair *qp, struct nvme_io *ios, uint32_
 		struct pcie_tracker *tr;
 
 		if (likely(io->map)) {
-			if (unlikely(pcie_prp_build(q, io->map, io->buf_off, io->nbytes, &prp1, &prp2, &list)))
+			if (!pcie_prp_one(io->map, io->buf_off, io->nbytes, &prp1) &&
+			    unlikely(pcie_prp_build(q, io->map, io->buf_off, io->nbytes, &prp1, &prp2, &list)))
 				break;
 		} else if (io->inl_len) {
 			if (!q->nr_free_lists)
@@ -81,18 +97,7 @@ static uint32_t qpair_submit(struct nvme_qpair *qp, struct nvme_io *ios, uint32_
 		tr = take_tracker(q);
 		tr->list = list;
 		io->cid = tr->cid;
-		*sqe = (struct nvme_sqe){
-			.opcode = io->opcode,
-			.cid = le16_put(tr->cid),
-			.nsid = le32_put(io->nsid),
-			.prp1 = le64_put(prp1),
-			.prp2 = le64_put(prp2),
-			.cdw10 = le32_put(io->cdw10),
-			.cdw11 = le32_put(io->cdw11),
-			.cdw12 = le32_put(io->cdw12),
-			.cdw13 = le32_put(io->cdw13),
-			.cdw14 = le32_put(io->cdw14),
-		};
+		put_sqe(sqe, io, tr->cid, prp1, prp2);
 		put_entry(q, tr, io->owner, io->nbytes, now);
 	}
 	qp->inflight += i;

@@ -65,6 +65,15 @@ static inline volatile uint32_t *pcie_doorbell(struct pcie_dev *dev, uint64_t ca
 	return (volatile uint32_t *)((volatile uint8_t *)dev->doorbells + (2 * qid + (cq ? 1 : 0)) * stride);
 }
 
+/* All in one page: no second entry. */
+static inline bool pcie_prp_one(const struct mem_map *map, uint64_t off, uint32_t nbytes, uint64_t *ret_prp1)
+{
+	uint64_t pos = map->first_off + off, in = pos & ((1ull << map->shift) - 1);
+
+	*ret_prp1 = map->iova[pos >> map->shift] + in;
+	return in + nbytes <= 1ull << map->shift;
+}
+
 /* prp.c: fill prp1/prp2 for [off, off + nbytes) of @map. 0, or -EAGAIN when no list page is free. */
 int pcie_prp_build(struct pcie_qpair *q, const struct mem_map *map, uint64_t off, uint32_t nbytes, uint64_t *ret_prp1,
 		   uint64_t *ret_prp2, uint16_t *ret_list);

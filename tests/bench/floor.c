@@ -229,16 +229,25 @@ int64_t floor_rings(uint64_t commands, uint32_t depth, int cpu)
 
 typedef int64_t rw_call(void *ch, void *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes, uint64_t offset,
 			uint32_t op);
+typedef int reap_call(void *ch, void *out, uint32_t max);
 
-/* Nanoseconds for one call for each offset; all must complete inside the call. */
-int64_t loop_rw(rw_call *rw, void *ch, void *ns, uint64_t map, uint64_t nbytes, const int64_t *offsets, uint32_t n,
-		uint32_t op)
+#define PENDING (1ll << 62)
+
+/* Nanoseconds for one call for each offset; the few that do not complete inside the call are waited for. */
+int64_t loop_rw(rw_call *rw, reap_call *reap, void *ch, void *ns, uint64_t map, uint64_t nbytes,
+		const int64_t *offsets, uint32_t n, uint32_t op)
 {
+	_Alignas(8) char out[32];
 	int64_t t0 = now_ns();
 
-	for (uint32_t i = 0; i < n; i++)
-		if (rw(ch, ns, map, 0, nbytes, (uint64_t)offsets[i], op) != (int64_t)nbytes)
+	for (uint32_t i = 0; i < n; i++) {
+		int64_t rc = rw(ch, ns, map, 0, nbytes, (uint64_t)offsets[i], op);
+
+		if (rc < PENDING && rc != (int64_t)nbytes)
 			return -EIO;
+		while (rc >= PENDING && !reap(ch, out, 1))
+			relax();
+	}
 	return now_ns() - t0;
 }
 
@@ -247,7 +256,6 @@ typedef int64_t submit_call(void *b, void *ns, uint32_t op, uint64_t map, const 
 			    uint32_t *ret_bad);
 typedef int64_t harvest_call(void *b);
 typedef uint32_t ready_call(void *b);
-typedef int reap_call(void *ch, void *out, uint32_t max);
 
 struct calls {
 	submit_call *submit;

@@ -1,4 +1,4 @@
-"""A line of the table, and the way two things are compared: in turns, round by round."""
+"""A line of the table, and how two things are compared: in turns, round by round."""
 
 from __future__ import annotations
 

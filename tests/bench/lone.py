@@ -110,5 +110,3 @@ def pinned(stage: Stage, loop: str) -> list[Line]:
     if caio:
         lines.append(ratio_line(f"{title}, {caio}", fight, caio, 1))
     return lines
-
-

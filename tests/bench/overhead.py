@@ -50,6 +50,7 @@ async def _duel(stage: Stage) -> Duel:
             chan, space, handle = raw.args
             spent = stage.helper.loop_rw(
                 function("ugds_rw"),
+                function("ugds_reap"),
                 chan,
                 space,
                 handle,

@@ -70,10 +70,12 @@ def plain_table(lines: list[Line]) -> str:
     """Return the table in columns."""
     rows = [HEAD, *map(cells, lines)]
     widths = [max(len(row[k]) for row in rows) for k in range(len(HEAD))]
-    return "\n".join(
+    table = [
         "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
         for row in rows
-    )
+    ]
+    notes = [f"- {line.name}: {line.note}" for line in lines if line.note]
+    return "\n".join([*table, "", *notes])
 
 
 def markdown(lines: list[Line]) -> str:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A transport without registers, rings or bus addresses: properties are a struct, commands run when they are kicked,
- * completions wait in a list. What nvme/ does over it, it does without PCIe. Its answers can be bent, for tests of a
- * device that lies.
+ * A transport without registers, rings or bus addresses: properties are a struct, commands run when they
+ * are kicked, completions wait in a list. What nvme/ does over it, it does without PCIe. Its answers can
+ * be bent, for tests of a device that lies.
  */
 #ifndef TESTS_DUMMY_CTRL_H
 #define TESTS_DUMMY_CTRL_H
@@ -65,7 +65,10 @@ static inline int dummy_prop_get(void *t, uint32_t off, uint32_t nbytes, uint64_
 	(void)nbytes;
 	pthread_mutex_lock(&d->lock);
 	rc = d->gone ? -ENODEV : 0;
-	*ret = off == NVME_REG_CAP ? d->cap : off == NVME_REG_VS ? d->vs : off == NVME_REG_CC ? d->cc : d->csts;
+	*ret = off == NVME_REG_CAP  ? d->cap
+	       : off == NVME_REG_VS ? d->vs
+	       : off == NVME_REG_CC ? d->cc
+				    : d->csts;
 	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
@@ -192,7 +195,7 @@ static inline uint16_t dummy_admin(struct dummy_qpair *q, const struct nvme_sqe 
 static inline uint16_t dummy_io(struct dummy_qpair *q, const struct nvme_io *io)
 {
 	struct dummy *d = q->d;
-	uint64_t off = ((uint64_t)io->cdw11 << 32 | io->cdw10) * DUMMY_LBA;
+	uint64_t off = io->cdw10_11 * DUMMY_LBA;
 	uint8_t *mem = io->map ? (uint8_t *)io->map->vaddr + io->buf_off : NULL;
 
 	if (io->nbytes > d->max_nbytes)
@@ -210,7 +213,10 @@ static inline uint16_t dummy_io(struct dummy_qpair *q, const struct nvme_io *io)
 	return 0;
 }
 
-static inline struct dummy_qpair *dummy_qp(struct nvme_qpair *qp) { return container_of(qp, struct dummy_qpair, base); }
+static inline struct dummy_qpair *dummy_qp(struct nvme_qpair *qp)
+{
+	return container_of(qp, struct dummy_qpair, base);
+}
 
 static inline int dummy_connect(struct nvme_qpair *qp)
 {
@@ -238,7 +244,8 @@ static inline uint32_t dummy_submit(struct nvme_qpair *qp, struct nvme_io *ios, 
 	return i;
 }
 
-static inline int dummy_submit_raw(struct nvme_qpair *qp, const struct nvme_sqe *sqe, void *owner, int64_t now)
+static inline int dummy_submit_raw(struct nvme_qpair *qp, const struct nvme_sqe *sqe, void *owner,
+				   int64_t now)
 {
 	struct dummy_qpair *q = dummy_qp(qp);
 
@@ -260,8 +267,10 @@ static inline void dummy_kick(struct nvme_qpair *qp, bool hold)
 	(void)hold;
 	qp->nr_doorbells += some;
 	for (uint32_t i = 0; i < q->nr_io; i++)
-		dummy_post(q, (struct nvme_done){ .owner = q->io[i].owner, .nbytes = q->io[i].nbytes,
-						  .cid = q->io[i].cid, .status = dummy_io(q, &q->io[i]) });
+		dummy_post(q, (struct nvme_done){ .owner = q->io[i].owner,
+						  .nbytes = q->io[i].nbytes,
+						  .cid = q->io[i].cid,
+						  .status = dummy_io(q, &q->io[i]) });
 	for (uint32_t i = 0; i < q->nr_raw; i++) {
 		struct nvme_done done = { .owner = q->raw_owner[i] };
 
@@ -306,14 +315,16 @@ static inline bool dummy_oldest(struct nvme_qpair *qp, int64_t before, struct nv
 	return false;
 }
 
-static inline void dummy_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid), void *ctx)
+static inline void dummy_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid),
+			      void *ctx)
 {
 	(void)qp;
 	(void)fn;
 	(void)ctx;
 }
 
-static inline void dummy_fail_all(struct nvme_qpair *qp, void (*fn)(void *ctx, const struct nvme_done *), void *ctx)
+static inline void dummy_fail_all(struct nvme_qpair *qp, void (*fn)(void *ctx, const struct nvme_done *),
+				  void *ctx)
 {
 	struct dummy_qpair *q = dummy_qp(qp);
 	struct nvme_done done;
@@ -349,7 +360,8 @@ static const struct nvme_qpair_ops dummy_qpair_ops = {
 	.free = dummy_free,
 };
 
-static inline int dummy_qpair_new(struct nvme_ctrl *c, const struct nvme_qpair_conf *conf, struct nvme_qpair **ret)
+static inline int dummy_qpair_new(struct nvme_ctrl *c, const struct nvme_qpair_conf *conf,
+				  struct nvme_qpair **ret)
 {
 	struct dummy_qpair *q = calloc(1, sizeof(*q));
 
@@ -407,7 +419,9 @@ static inline struct dummy *dummy_new(bool *closed)
 	d->media = calloc(1, DUMMY_BYTES);
 	d->cap = 127 | 1ull << 37;
 	d->vs = 0x20000;
-	d->id = (struct nvme_id_ctrl){ .mdts = 4, .sqes = 0x66, .cqes = 0x44, .nn = le32_put(4), .aerl = 3, .acl = 3 };
+	d->id = (struct nvme_id_ctrl){
+		.mdts = 4, .sqes = 0x66, .cqes = 0x44, .nn = le32_put(4), .aerl = 3, .acl = 3
+	};
 	memcpy(d->id.sn, "DUMMY SERIAL        ", 20);
 	memset(d->id.mn, ' ', sizeof(d->id.mn));
 	memcpy(d->id.mn, "dummy", 5);

@@ -65,7 +65,7 @@ struct host {
 	uint32_t mps; /* CC.MPS */
 	uint32_t ams;
 	uint32_t *shadow, *eventidx; /* shadow doorbells, once configured */
-	uint64_t mmio_writes;
+	_Atomic uint64_t mmio_writes;
 	struct hq admin;
 	uint16_t cid;
 	char err[512];
@@ -151,7 +151,7 @@ static inline void host_doorbell(struct host *h, uint16_t qid, bool cq, uint32_t
 		if ((uint16_t)(val - ev - 1) >= (uint16_t)(val - old))
 			return;
 	}
-	h->mmio_writes++;
+	atomic_fetch_add_explicit(&h->mmio_writes, 1, memory_order_relaxed);
 	__atomic_store_n(host_db(h, qid, cq), val, __ATOMIC_RELEASE);
 	emu_kick(h->e, qid);
 }

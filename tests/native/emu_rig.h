@@ -24,11 +24,27 @@ struct rig {
 static inline void rig_init(struct rig *r)
 {
 	*r = (struct rig){
-		.ep = { .step = true, .mdts = 5, .to = 4, .aerl = 3, .acl = 3, .mqes = 1023, .queues = 16, .vectors = 8,
-			.threads = 1, .nr_ns = 1, .seed = 7, .serial = "RIG", .model = "rig",
+		.ep = { .step = true,
+			.mdts = 5,
+			.to = 4,
+			.aerl = 3,
+			.acl = 3,
+			.mqes = 1023,
+			.queues = 16,
+			.vectors = 8,
+			.threads = 1,
+			.nr_ns = 1,
+			.seed = 7,
+			.serial = "RIG",
+			.model = "rig",
 			.ns = { { .nsid = 1, .lba_bytes = 512, .nbytes = 8u << 20 } } },
-		.op = { .io_queues = 4, .depth = 32, .batch_depth = 64, .batch_queues = 1, .spin_ns = 10000,
-			.hang_io_ns = 30 * NSEC_PER_SEC, .hang_admin_ns = 5 * NSEC_PER_SEC },
+		.op = { .io_queues = 4,
+			.depth = 32,
+			.batch_depth = 64,
+			.batch_queues = 1,
+			.spin_ns = 10000,
+			.hang_io_ns = 30 * NSEC_PER_SEC,
+			.hang_admin_ns = 5 * NSEC_PER_SEC },
 	};
 }
 
@@ -52,8 +68,11 @@ static inline struct nvme_ns *rig_ns(struct rig *r)
 	const struct nvme_nsdata *d = nvme_ctrl_ns(r->c, r->ep.ns[0].nsid);
 
 	if (!r->ns.ctrl)
-		r->ns = (struct nvme_ns){ .ctrl = r->c, .nsid = d->nsid, .lba_shift = d->lba_shift,
-					  .max_bytes = r->c->max_transfer, .nbytes = d->nblocks << d->lba_shift };
+		r->ns = (struct nvme_ns){ .ctrl = r->c,
+					  .nsid = d->nsid,
+					  .lba_shift = d->lba_shift,
+					  .max_bytes = r->c->max_transfer,
+					  .nbytes = d->nblocks << d->lba_shift };
 	return &r->ns;
 }
 
@@ -120,7 +139,7 @@ static inline void rig_done(struct rig *r)
 }
 
 /* Wait for @cond, at most @seconds. */
-#define RIG_UNTIL(cond, seconds)                                                                    \
+#define RIG_UNTIL(cond, seconds)                                                                      \
 	for (int64_t rig_end = now_ns() + (int64_t)((seconds) * 1e9); !(cond) && now_ns() < rig_end;) \
 	nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL)
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Devices that lie, refuse or vanish at bring-up: a clear error or a namespace that is not used, never a crash. */
+/* Devices that lie, refuse or vanish at bring-up: a clear error or a namespace that is not used, never a
+ * crash. */
 #include "dummy_ctrl.h"
 #include "tapf.h"
 
 static const struct nvme_open_params params = { .io_queues = 4, .depth = 8, .hang_admin_ns = NSEC_PER_SEC };
 
-/* Opens @d; what it then says is looked at by @check, or the open has to fail with @want and @words in its text. */
-static void refused(struct dummy *d, bool *closed, const struct nvme_open_params *p, int want, const char *words)
+/* Opens @d; what it then says is looked at by @check, or the open has to fail with @want and @words in its
+ * text. */
+static void refused(struct dummy *d, bool *closed, const struct nvme_open_params *p, int want,
+		    const char *words)
 {
 	struct nvme_err err = { 0 };
 	struct nvme_ctrl *c = NULL;
@@ -94,9 +97,11 @@ static void test_namespaces(void)
 	ns = nvme_ctrl_ns(c, 2);
 	okf(ns && !ns->usable, "a capacity beyond 63 bits is not used");
 	ns = nvme_ctrl_ns(c, 3);
-	okf(ns && !ns->usable && ns->metadata == 8 && ns->lba_shift == 12, "metadata format: remembered, not used");
+	okf(ns && !ns->usable && ns->metadata == 8 && ns->lba_shift == 12,
+	    "metadata format: remembered, not used");
 	ns = nvme_ctrl_ns(c, 4);
-	okf(ns && ns->usable && ns->lba_shift == 12 && ns->nblocks == 77 && ns->readonly, "format 16, write protected");
+	okf(ns && ns->usable && ns->lba_shift == 12 && ns->nblocks == 77 && ns->readonly,
+	    "format 16, write protected");
 	okf(!nvme_ctrl_close(c, false) && closed, "closes");
 
 	d = dummy_new(&closed);
@@ -129,7 +134,8 @@ static void test_lists(void)
 	d->id.nn = le32_put(0xffffffff);
 	d->ns[2] = d->ns[0];
 	c = accepted(d);
-	okf(c->nr_ns == 2 && nvme_ctrl_ns(c, 1) && nvme_ctrl_ns(c, 3), "no list: namespaces are asked for one by one");
+	okf(c->nr_ns == 2 && nvme_ctrl_ns(c, 1) && nvme_ctrl_ns(c, 3),
+	    "no list: namespaces are asked for one by one");
 	nvme_ctrl_close(c, false);
 
 	d = dummy_new(&closed);
@@ -162,7 +168,8 @@ static void test_limits(void)
 	d->cap = (d->cap & ~0xffffull) | 1;
 	c = accepted(d);
 	okf(c->nr_qpairs == 1 && c->p.depth == 2, "one pair of two entries: the scarcer kind and MQES rule");
-	okf(!d->admin_seen[NVME_ADM_ASYNC_EVENT], "an admin queue of two entries has no room for event requests");
+	okf(!d->admin_seen[NVME_ADM_ASYNC_EVENT],
+	    "an admin queue of two entries has no room for event requests");
 	okf(!nvme_ctrl_reset(c, &err), "and can be reset (%s)", err.text);
 	nvme_ctrl_close(c, false);
 }
@@ -180,7 +187,8 @@ static void test_removal(void)
 	for (int i = 0; i < 300 && nvme_ctrl_check(c) != -ENODEV; i++)
 		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
 	nvme_ctrl_reason(c, why, sizeof(why));
-	okf(nvme_ctrl_check(c) == -ENODEV && strstr(why, "all ones"), "housekeeping notices a removal: %s", why);
+	okf(nvme_ctrl_check(c) == -ENODEV && strstr(why, "all ones"), "housekeeping notices a removal: %s",
+	    why);
 	okf(nvme_ctrl_reset(c, NULL) == -ENODEV, "a reset of nothing is refused");
 	okf(!nvme_ctrl_close(c, false) && closed, "closes");
 }

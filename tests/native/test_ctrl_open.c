@@ -34,8 +34,10 @@ static void look_plain(struct rig *r)
 {
 	struct nvme_ctrl *c = r->c;
 
-	okf(c->nr_qpairs == 4 && c->nr_batch == 1, "four pairs, one of them for batches (%u, %u)", c->nr_qpairs, c->nr_batch);
-	ok(c->q[2].qp->conf.kind == NVME_QPAIR_BATCH && c->q[2].qp->conf.depth == 64, "the batch pair is next to last");
+	okf(c->nr_qpairs == 4 && c->nr_batch == 1, "four pairs, one of them for batches (%u, %u)",
+	    c->nr_qpairs, c->nr_batch);
+	ok(c->q[2].qp->conf.kind == NVME_QPAIR_BATCH && c->q[2].qp->conf.depth == 64,
+	   "the batch pair is next to last");
 	ok(c->q[3].qp->conf.kind == NVME_QPAIR_BATCH, "the last one is the executor's");
 	ok(c->mdts_bytes == 128 << 10 && c->max_transfer == 128 << 10, "MDTS");
 	ok(c->q[0].qp->conf.vector == 1 && c->q[3].qp->conf.vector == 4, "vector 0 is the admin queue's");
@@ -43,17 +45,28 @@ static void look_plain(struct rig *r)
 
 static void look_tiny(struct rig *r)
 {
-	ok(r->c->p.depth == 2 && r->c->p.batch_depth == 2 && r->c->admin->conf.depth == 2, "all clamped to MQES + 1");
+	ok(r->c->p.depth == 2 && r->c->p.batch_depth == 2 && r->c->admin->conf.depth == 2,
+	   "all clamped to MQES + 1");
 }
 
-static void look_one(struct rig *r) { ok(r->c->nr_qpairs == 1 && !r->c->nr_batch, "one pair: the executor's"); }
+static void look_one(struct rig *r)
+{
+	ok(r->c->nr_qpairs == 1 && !r->c->nr_batch, "one pair: the executor's");
+}
 static void look_vectors(struct rig *r)
 {
-	ok(r->c->nr_vectors == 2 && r->c->q[0].qp->conf.vector == 1 && r->c->q[3].qp->conf.vector == 1, "shared vector");
+	ok(r->c->nr_vectors == 2 && r->c->q[0].qp->conf.vector == 1 && r->c->q[3].qp->conf.vector == 1,
+	   "shared vector");
 }
 static void look_page(struct rig *r) { ok(r->c->page_shift == 13, "8 KiB controller pages"); }
-static void look_unlimited(struct rig *r) { ok(!r->c->mdts_bytes && r->c->max_transfer == 1 << 20, "MDTS 0: our limit"); }
-static void look_wrr(struct rig *r) { ok(r->c->wrr && r->c->q[0].qp->conf.qprio == 1, "weighted round robin in force"); }
+static void look_unlimited(struct rig *r)
+{
+	ok(!r->c->mdts_bytes && r->c->max_transfer == 1 << 20, "MDTS 0: our limit");
+}
+static void look_wrr(struct rig *r)
+{
+	ok(r->c->wrr && r->c->q[0].qp->conf.qprio == 1, "weighted round robin in force");
+}
 static void look_shadow(struct rig *r) { ok(r->c->shadow, "shadow doorbells in force"); }
 static void look_no_shadow(struct rig *r) { ok(!r->c->shadow, "shadow doorbells off"); }
 
@@ -125,13 +138,17 @@ static void test_namespaces(void)
 	rig_init(&r);
 	r.ep.nr_ns = 3;
 	r.ep.ns[0] = (struct emu_ns_params){ .nsid = 3, .lba_bytes = 4096, .nbytes = 4 << 20 };
-	r.ep.ns[1] = (struct emu_ns_params){ .nsid = 7, .lba_bytes = 512, .metadata_bytes = 8, .nbytes = 1 << 20 };
+	r.ep.ns[1] =
+		(struct emu_ns_params){ .nsid = 7, .lba_bytes = 512, .metadata_bytes = 8, .nbytes = 1 << 20 };
 	r.ep.ns[2] = (struct emu_ns_params){ .nsid = 4000000, .lba_bytes = 65536, .nbytes = 1 << 20 };
 	if (!okf(!rig_open(&r), "sparse namespaces: opens (%s)", r.err.text))
 		return;
 	okf(r.c->nr_ns == 3, "three of them (%u)", r.c->nr_ns);
-	ok(nvme_ctrl_ns(r.c, 3) && nvme_ctrl_ns(r.c, 3)->lba_shift == 12 && nvme_ctrl_ns(r.c, 3)->nblocks == 1024, "4 KiB blocks");
-	ok(nvme_ctrl_ns(r.c, 7) && !nvme_ctrl_ns(r.c, 7)->usable && nvme_ctrl_ns(r.c, 7)->metadata == 8, "metadata: not usable");
+	ok(nvme_ctrl_ns(r.c, 3) && nvme_ctrl_ns(r.c, 3)->lba_shift == 12 &&
+		   nvme_ctrl_ns(r.c, 3)->nblocks == 1024,
+	   "4 KiB blocks");
+	ok(nvme_ctrl_ns(r.c, 7) && !nvme_ctrl_ns(r.c, 7)->usable && nvme_ctrl_ns(r.c, 7)->metadata == 8,
+	   "metadata: not usable");
 	ok(nvme_ctrl_ns(r.c, 4000000) && nvme_ctrl_ns(r.c, 4000000)->lba_shift == 16, "64 KiB blocks");
 	ok(!nvme_ctrl_ns(r.c, 1), "no namespace 1");
 	rig_close(&r, "sparse namespaces");
@@ -145,25 +162,47 @@ static void test_refusals(void)
 	r.op.wrr = true;
 	refused(&r, NULL, "WRR not offered", -EOPNOTSUPP, "CAP.AMS");
 	rig_init(&r);
-	refused(&r, &(struct emu_fault){ .action = EMU_FAULT_STATUS, .qid = 0, .opcode = NVME_ADM_IDENTIFY, .nsid = EMU_ANY,
-					 .status = NVME_SC_INTERNAL }, "Identify fails", -EIO, "internal error");
+	refused(&r,
+		&(struct emu_fault){ .action = EMU_FAULT_STATUS,
+				     .qid = 0,
+				     .opcode = NVME_ADM_IDENTIFY,
+				     .nsid = EMU_ANY,
+				     .status = NVME_SC_INTERNAL },
+		"Identify fails", -EIO, "internal error");
 	rig_init(&r);
-	refused(&r, &(struct emu_fault){ .action = EMU_FAULT_STATUS, .qid = 0, .opcode = NVME_ADM_CREATE_SQ, .nsid = EMU_ANY,
-					 .skip = 2, .status = NVME_STATUS(NVME_SCT_CMD, NVME_SC_INVALID_QID) },
+	refused(&r,
+		&(struct emu_fault){ .action = EMU_FAULT_STATUS,
+				     .qid = 0,
+				     .opcode = NVME_ADM_CREATE_SQ,
+				     .nsid = EMU_ANY,
+				     .skip = 2,
+				     .status = NVME_STATUS(NVME_SCT_CMD, NVME_SC_INVALID_QID) },
 		"third queue refused", -EIO, "queue pair 3");
 	rig_init(&r);
 	r.op.hang_admin_ns = 200 * NSEC_PER_MSEC;
-	refused(&r, &(struct emu_fault){ .action = EMU_FAULT_DROP, .qid = 0, .opcode = NVME_ADM_SET_FEATURES, .nsid = EMU_ANY },
+	refused(&r,
+		&(struct emu_fault){ .action = EMU_FAULT_DROP,
+				     .qid = 0,
+				     .opcode = NVME_ADM_SET_FEATURES,
+				     .nsid = EMU_ANY },
 		"Set Features is never answered", -ETIMEDOUT, "no answer");
 	rig_init(&r);
 	r.ep.to = 1;
-	refused(&r, &(struct emu_fault){ .action = EMU_FAULT_ENABLE_STUCK, .qid = EMU_ANY, .opcode = EMU_ANY, .nsid = EMU_ANY },
+	refused(&r,
+		&(struct emu_fault){ .action = EMU_FAULT_ENABLE_STUCK,
+				     .qid = EMU_ANY,
+				     .opcode = EMU_ANY,
+				     .nsid = EMU_ANY },
 		"never ready", -ETIMEDOUT, "did not become ready within 2.0 s");
 	rig_init(&r);
-	refused(&r, &(struct emu_fault){ .action = EMU_FAULT_CFS, .qid = 0, .opcode = NVME_ADM_IDENTIFY, .nsid = EMU_ANY },
+	refused(&r,
+		&(struct emu_fault){
+			.action = EMU_FAULT_CFS, .qid = 0, .opcode = NVME_ADM_IDENTIFY, .nsid = EMU_ANY },
 		"fatal status during Identify", -EHOSTDOWN, "no answer");
 	rig_init(&r);
-	refused(&r, &(struct emu_fault){ .action = EMU_FAULT_REMOVED, .qid = 0, .opcode = NVME_ADM_IDENTIFY, .nsid = EMU_ANY },
+	refused(&r,
+		&(struct emu_fault){
+			.action = EMU_FAULT_REMOVED, .qid = 0, .opcode = NVME_ADM_IDENTIFY, .nsid = EMU_ANY },
 		"removed during Identify", -ENODEV, "no answer");
 }
 
@@ -174,7 +213,9 @@ static void test_speed(void)
 
 	for (int i = 0; i < 5; i++) {
 		rig_init(&r);
-		r.op = (struct nvme_open_params){ .io_queues = 16, .depth = 128, .batch_depth = 512, .batch_queues = 4 };
+		r.op = (struct nvme_open_params){
+			.io_queues = 16, .depth = 128, .batch_depth = 512, .batch_queues = 4
+		};
 		if (rig_open(&r)) {
 			okf(false, "16 pairs: %s", r.err.text);
 			return;
@@ -184,7 +225,8 @@ static void test_speed(void)
 		if (nvme_ctrl_close(r.c, false))
 			ok(false, "16 pairs: close");
 	}
-	/* the bar is 5 ms; sanitizers and busy machines get ten times that here, the benchmark holds the bar */
+	/* the bar is 5 ms; sanitizers and busy machines get ten times that here, the benchmark holds the
+	 * bar */
 	okf(best < 50 * NSEC_PER_MSEC, "16 queue pairs open in %.2f ms", (double)best / 1e6);
 }
 

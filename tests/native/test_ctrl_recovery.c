@@ -2,7 +2,8 @@
 /* Events, aborts, hangs, wedges, resets, forced closes, over the embedded controller's faults. */
 #include "emu_rig.h"
 
-#define FAULT(act, q, opc, ...) (&(struct emu_fault){ .action = (act), .qid = (q), .opcode = (opc), .nsid = EMU_ANY, __VA_ARGS__ })
+#define FAULT(act, q, opc, ...) \
+	(&(struct emu_fault){ .action = (act), .qid = (q), .opcode = (opc), .nsid = EMU_ANY, __VA_ARGS__ })
 
 static struct nvme_chan *up(struct rig *r, const char *name)
 {
@@ -22,7 +23,8 @@ static void test_events(void)
 
 	rig_init(&r);
 	ch = up(&r, "events");
-	for (uint32_t i = 0; i < 6; i++) { /* more than are outstanding at once: reading the log re-arms each */
+	for (uint32_t i = 0; i < 6;
+	     i++) { /* more than are outstanding at once: reading the log re-arms each */
 		uint32_t dw0 = NVME_AER_SMART | i << 8 | NVME_LOG_SMART << 16;
 
 		emu_event(r.e, dw0);
@@ -53,7 +55,8 @@ static void test_reset(bool dbbuf)
 		bad += rig_copy(&r, ch, 64 << 10, 0) != 64 << 10;
 		bad += rig_copy(&r, other, 64 << 10, 1 << 20) != 64 << 10;
 	}
-	okf(!bad && atomic_load(&r.c->nr_resets) == 5, "%s: five times, data moves each time (%s)", name, r.err.text);
+	okf(!bad && atomic_load(&r.c->nr_resets) == 5, "%s: five times, data moves each time (%s)", name,
+	    r.err.text);
 	ok(r.c->shadow == dbbuf, "shadow doorbells as before");
 	nvme_chan_close(ch);
 	nvme_chan_close(other);
@@ -118,8 +121,8 @@ static void test_reset_under_load(void)
 		good += h[i].good;
 	}
 	okf(!failed, "under load: 20 resets (%s)", r.err.text);
-	okf(!bad && good, "under load: every operation ended as it may (%llu good, %llu bad)", (unsigned long long)good,
-	    (unsigned long long)bad);
+	okf(!bad && good, "under load: every operation ended as it may (%llu good, %llu bad)",
+	    (unsigned long long)good, (unsigned long long)bad);
 	rig_close(&r, "under load");
 }
 
@@ -150,7 +153,8 @@ static void wedge(struct rig *r, struct nvme_chan *ch, const char *name)
 	emu_fault_add(r->e, FAULT(EMU_FAULT_DROP, EMU_ANY, NVME_IO_WRITE, .count = 1));
 	rc = rig_copy(r, ch, 4096, 0);
 	nvme_ctrl_reason(r->c, why, sizeof(why));
-	okf(rc == -EHOSTDOWN && nvme_ctrl_check(r->c) == -EHOSTDOWN, "%s: wedged (%lld): %s", name, (long long)rc, why);
+	okf(rc == -EHOSTDOWN && nvme_ctrl_check(r->c) == -EHOSTDOWN, "%s: wedged (%lld): %s", name,
+	    (long long)rc, why);
 	ok(atomic_load(&r->c->nr_quarantined) == 1, "its memory is in quarantine");
 	ok(nvme_ctrl_close(r->c, false) == -EBUSY, "close is refused");
 }
@@ -200,7 +204,8 @@ static void test_admin_hang(void)
 	atomic_init(&req->refs, 1);
 	ok(!nvme_admin_queue(r.c, req), "admin hang: queued");
 	RIG_UNTIL(atomic_load(&over), 3);
-	okf(atomic_load(&over) && req->err == -EHOSTDOWN, "it ends when the controller is given up (%d)", req->err);
+	okf(atomic_load(&over) && req->err == -EHOSTDOWN, "it ends when the controller is given up (%d)",
+	    req->err);
 	nvme_admin_req_put(req);
 	okf(!nvme_ctrl_reset(r.c, &r.err), "a reset recovers (%s)", r.err.text);
 	ok(rig_copy(&r, ch, 4096, 0) == 4096, "data moves again");
@@ -244,7 +249,8 @@ static void test_lost_interrupt(void)
 	ch = up(&r, "lost interrupt");
 	emu_fault_add(r.e, FAULT(EMU_FAULT_LOSE_INTERRUPT, EMU_ANY, NVME_IO_WRITE, .count = 1));
 	ok(rig_copy(&r, ch, 4096, 0) == 4096, "a completion whose interrupt was lost is found");
-	okf(atomic_load(&r.c->nr_stragglers) == 1, "and counted (%llu)", (unsigned long long)atomic_load(&r.c->nr_stragglers));
+	okf(atomic_load(&r.c->nr_stragglers) == 1, "and counted (%llu)",
+	    (unsigned long long)atomic_load(&r.c->nr_stragglers));
 	nvme_chan_close(ch);
 	rig_close(&r, "lost interrupt");
 }

@@ -23,7 +23,9 @@ static int64_t finish(struct nvme_chan *ch, int64_t rc)
 
 static struct nvme_ns window(struct nvme_ctrl *c)
 {
-	return (struct nvme_ns){ .ctrl = c, .nsid = 1, .lba_shift = 9, .max_bytes = c->max_transfer, .nbytes = DUMMY_BYTES };
+	return (struct nvme_ns){
+		.ctrl = c, .nsid = 1, .lba_shift = 9, .max_bytes = c->max_transfer, .nbytes = DUMMY_BYTES
+	};
 }
 
 static void test_transfers(struct nvme_ctrl *c, struct dummy *d, enum nvme_mode mode, const char *name)
@@ -39,18 +41,21 @@ static void test_transfers(struct nvme_ctrl *c, struct dummy *d, enum nvme_mode 
 		buf[i] = (uint8_t)(i * 31 + mode);
 	memset(back, 0, nbytes);
 	okf(!mem_register(&c->mem, buf, nbytes, DMA_READ | DMA_WRITE, &mbuf) &&
-		   !mem_register(&c->mem, back, nbytes, DMA_READ | DMA_WRITE, &mback), "%s: memory maps", name);
+		    !mem_register(&c->mem, back, nbytes, DMA_READ | DMA_WRITE, &mback),
+	    "%s: memory maps", name);
 	okf(!nvme_chan_open(c, mode, &ch), "%s: channel opens", name);
 	rc = finish(ch, nvme_chan_rw(ch, &ns, mbuf, 0, nbytes, 8192, NVME_IO_WRITE));
 	okf(rc == (int64_t)nbytes, "%s: a write of 16 commands at depth 8 (%lld)", name, (long long)rc);
 	okf(d->max_nbytes == 65536, "%s: commands are cut at MDTS (%u)", name, d->max_nbytes);
 	okf(!memcmp(d->media + 8192, buf, nbytes), "%s: it is on the media", name);
 	rc = finish(ch, nvme_chan_rw(ch, &ns, mback, 512, nbytes - 512, 8192 + 512, NVME_IO_READ));
-	okf(rc == (int64_t)nbytes - 512 && !memcmp(back + 512, buf + 512, nbytes - 512), "%s: and comes back", name);
+	okf(rc == (int64_t)nbytes - 512 && !memcmp(back + 512, buf + 512, nbytes - 512), "%s: and comes back",
+	    name);
 	okf(!finish(ch, nvme_chan_rw(ch, &ns, 0, 0, 0, 0, NVME_IO_FLUSH)), "%s: flush", name);
 	okf(nvme_ctrl_close(c, false) == -EBUSY, "%s: close is refused while a channel exists", name);
 	okf(!nvme_chan_close(ch), "%s: channel closes", name);
-	okf(!mem_unregister(&c->mem, mbuf) && !mem_unregister(&c->mem, mback), "%s: memory is released", name);
+	okf(!mem_unregister(&c->mem, mbuf) && !mem_unregister(&c->mem, mback), "%s: memory is released",
+	    name);
 	free(buf);
 	free(back);
 }
@@ -88,7 +93,8 @@ static void test_admin(struct nvme_ctrl *c)
 	while (!w.done)
 		pthread_cond_wait(&w.cond, &w.lock);
 	pthread_mutex_unlock(&w.lock);
-	okf(!req->err && !memcmp(((struct nvme_id_ctrl *)req->data)->sn, "DUMMY SERIAL", 12), "it brings its data");
+	okf(!req->err && !memcmp(((struct nvme_id_ctrl *)req->data)->sn, "DUMMY SERIAL", 12),
+	    "it brings its data");
 	req->sqe.opcode = NVME_ADM_DELETE_SQ;
 	okf(nvme_admin_queue(c, req) == -EPERM, "the engine's own commands are refused");
 	nvme_admin_req_put(req);
@@ -108,7 +114,8 @@ int main(void)
 	okf(c->nr_qpairs == 2, "granted fewer pairs than asked for: two");
 	okf(c->mdts_bytes == 65536 && c->max_transfer == 65536, "MDTS is understood");
 	okf(!strcmp(c->serial, "DUMMY SERIAL") && !strcmp(c->model, "dummy"), "texts are trimmed");
-	okf(c->nr_ns == 1 && nvme_ctrl_ns(c, 1) && nvme_ctrl_ns(c, 1)->usable && !nvme_ctrl_ns(c, 2), "one namespace");
+	okf(c->nr_ns == 1 && nvme_ctrl_ns(c, 1) && nvme_ctrl_ns(c, 1)->usable && !nvme_ctrl_ns(c, 2),
+	    "one namespace");
 	okf(!c->shadow, "no shadow doorbells: there are no doorbells");
 	okf(c->wake_ns > 0, "a wake-up was measured: %lld ns", (long long)c->wake_ns);
 	test_transfers(c, d, NVME_MODE_INLINE, "inline");

@@ -32,6 +32,7 @@ static bool becomes_free(struct fixture *f)
 
 	for (int i = 0; i < 100 && quarantined(f); i++)
 		ugds_wait(f->ch, done, 4, 20 * MS);
+	ugds_wait(f->ch, done, 4, 20 * MS); /* collect what came back last */
 	return !quarantined(f);
 }
 

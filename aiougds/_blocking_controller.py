@@ -1,0 +1,163 @@
+"""The controller of the blocking interface."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from aiougds._blocking_base import called, operate, run
+from aiougds._errors import ControllerBusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Buffer
+
+    from aiougds._admin import ErrorLogEntry, SmartLog
+    from aiougds._blocking_namespace import Namespace
+    from aiougds._controller import Controller as AsyncController
+    from aiougds._events import Event
+    from aiougds._stats import (
+        Capabilities,
+        ControllerInfo,
+        Quarantined,
+        State,
+        Statistics,
+    )
+
+
+class Controller:
+    """An open controller; as :class:`aiougds.Controller`."""
+
+    __slots__ = ("_controller", "_device")
+
+    def __init__(self, controller: AsyncController) -> None:
+        self._controller = controller
+        self._device = controller._device
+
+    def namespaces(self) -> list[int]:
+        """Return the active namespace identifiers, ascending."""
+        return self._controller.namespaces()
+
+    def namespace(
+        self, nsid: int | None = None, *, readonly: bool = False
+    ) -> Namespace:
+        """Return a namespace; None: the lowest one that can be used."""
+        from aiougds._blocking_namespace import Namespace
+
+        return Namespace(self._controller.namespace(nsid, readonly=readonly))
+
+    @property
+    def address(self) -> str:
+        """The address it was opened with."""
+        return self._controller.address
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What is in force."""
+        return run(lambda: called(lambda: self._controller.capabilities))
+
+    @property
+    def info(self) -> ControllerInfo:
+        """Identity and limits."""
+        return self._controller.info
+
+    @property
+    def state(self) -> State:
+        """``live``, ``resetting``, ``wedged``, ``removed`` or ``closed``."""
+        return self._controller.state
+
+    @property
+    def quarantine(self) -> tuple[Quarantined, ...]:
+        """Memory that the device may still touch."""
+        return self._controller.quarantine
+
+    def statistics(self) -> Statistics:
+        """Return the counters of this moment."""
+        return self._controller.statistics()
+
+    def admin(
+        self,
+        opcode: int,
+        *,
+        nsid: int = 0,
+        cdw10: int = 0,
+        cdw11: int = 0,
+        cdw12: int = 0,
+        cdw13: int = 0,
+        cdw14: int = 0,
+        cdw15: int = 0,
+        data: Buffer | None = None,
+        nbytes: int = 0,
+    ) -> tuple[int, bytes]:
+        """Send an admin command; as :meth:`aiougds.Controller.admin`."""
+        return operate(
+            self._device,
+            lambda: self._controller.admin(
+                opcode,
+                nsid=nsid,
+                cdw10=cdw10,
+                cdw11=cdw11,
+                cdw12=cdw12,
+                cdw13=cdw13,
+                cdw14=cdw14,
+                cdw15=cdw15,
+                data=data,
+                nbytes=nbytes,
+            ),
+        )
+
+    def identify(self, cns: int = 1, nsid: int = 0) -> bytes:
+        """Return the 4096 bytes of an Identify data structure."""
+        return operate(self._device, lambda: self._controller.identify(cns, nsid))
+
+    def log_page(
+        self, page: int, nbytes: int = 512, *, nsid: int = 0xFFFFFFFF
+    ) -> bytes:
+        """Return the first ``nbytes`` of a log page."""
+        return operate(
+            self._device, lambda: self._controller.log_page(page, nbytes, nsid=nsid)
+        )
+
+    def smart_log(self) -> SmartLog:
+        """Return the SMART / Health log."""
+        return operate(self._device, self._controller.smart_log)
+
+    def error_log(self, entries: int = 16) -> tuple[ErrorLogEntry, ...]:
+        """Return the error log, newest first."""
+        return operate(self._device, lambda: self._controller.error_log(entries))
+
+    def events(self) -> Iterator[Event]:
+        """Iterate over asynchronous events, waiting for each; ends at close."""
+        events = self._controller.events()
+        while True:
+            try:
+                event = run(events.__anext__)
+            except StopAsyncIteration:
+                return
+            yield event
+
+    def reset(self) -> None:
+        """Reset it; as :meth:`aiougds.Controller.reset`."""
+        run(self._controller.reset)
+
+    def close(self, timeout_s: float | None = None, *, force: bool = False) -> None:
+        """Close it; as :meth:`aiougds.Controller.aclose`."""
+        run(lambda: self._controller.aclose(timeout_s, force=force))
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._controller.closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        try:
+            self.close()
+        except ControllerBusyError:
+            self._device.linger()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._controller!r}>"

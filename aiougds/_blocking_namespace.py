@@ -1,0 +1,342 @@
+"""The namespace of the blocking interface."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, Self, SupportsIndex
+
+from aiougds._blocking_base import AsCompleted, Batch, Registration, operate, run
+from aiougds._blocking_controller import Controller
+from aiougds._channel import Channel
+from aiougds._completion import refuse_inside_loop, run_blocking
+from aiougds._completion_thread import thread_home
+from aiougds._failure import last_record
+from aiougds._ffi import PENDING, lib
+from aiougds._pinned import PinnedMemory, RegistrationSlice
+from aiougds._registration import allocate, register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from typing_extensions import Buffer
+
+    from aiougds._buffer import ForeignMemory
+    from aiougds._namespace import Namespace as AsyncNamespace
+    from aiougds._options import Edges, Mode
+
+READ: Final = lib.UGDS_OP_READ
+WRITE: Final = lib.UGDS_OP_WRITE
+FUA: Final = lib.UGDS_F_FUA
+_rw: Final = lib.ugds_rw
+
+
+class Namespace:
+    """A namespace, or a region of one; as :class:`aiougds.Namespace`."""
+
+    __slots__ = ("_controller", "_device", "_ns")
+
+    def __init__(self, ns: AsyncNamespace) -> None:
+        self._ns = ns
+        self._device = ns._device
+        self._controller = Controller(ns.controller)
+
+    # ---- what it is ----
+
+    @property
+    def nsid(self) -> int:
+        """Namespace identifier."""
+        return self._ns.nsid
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._ns.size
+
+    @property
+    def lba_bytes(self) -> int:
+        """Bytes of a block."""
+        return self._ns.lba_bytes
+
+    @property
+    def readonly(self) -> bool:
+        """Whether writing is refused."""
+        return self._ns.readonly
+
+    @property
+    def controller(self) -> Controller:
+        """The controller it belongs to."""
+        return self._controller
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can be used no more."""
+        return self._ns.closed
+
+    # ---- transfers ----
+
+    def _quick(self, buf: object, offset: SupportsIndex, op: int) -> int | None:
+        """Run it when it is the usual kind; None: nothing was sent."""
+        device = self._device
+        channel = thread_home().channels.get(id(device))
+        if not isinstance(channel, Channel) or not isinstance(
+            buf, (RegistrationSlice, PinnedMemory)
+        ):
+            return None
+        refuse_inside_loop()
+        reg = buf._reg
+        with channel.lock:
+            if channel.closed or device.closing or reg._device is not device:
+                return None
+            try:
+                result = _rw(
+                    channel.ptr,
+                    self._ns._ptr,
+                    reg._handle,
+                    buf._start,
+                    buf.nbytes,
+                    offset,  # type: ignore[arg-type]
+                    op,
+                )
+            except (TypeError, OverflowError):
+                return None
+            if result >= PENDING:
+                wait = channel.home.wait(channel, result - PENDING, reg)
+                record = run_blocking(wait)
+                if record.result < 0:
+                    raise self._ns.failed(record, op, buf, offset, None)
+                return record.result
+            if result < 0:
+                failed = last_record(channel, result)
+                if failed is not None:
+                    raise self._ns.failed(failed, op, buf, offset, None)
+                return None
+        return result
+
+    def read(
+        self,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex | None = None,
+        mode: Mode | None = None,
+        timeout_s: float | None = None,
+        edges: Edges = "refuse",
+        jit: bool = True,
+    ) -> int:
+        """Read into ``buf``; as :meth:`aiougds.Namespace.read`."""
+        if nbytes is None and mode is None and timeout_s is None:
+            done = self._quick(buf, offset, READ)
+            if done is not None:
+                return done
+        return operate(
+            self._device,
+            lambda: self._ns.read(
+                buf,
+                offset=offset,
+                nbytes=nbytes,
+                mode=mode,
+                timeout_s=timeout_s,
+                edges=edges,
+                jit=jit,
+            ),
+        )
+
+    def write(
+        self,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex | None = None,
+        fua: bool = False,
+        mode: Mode | None = None,
+        timeout_s: float | None = None,
+        jit: bool = True,
+    ) -> int:
+        """Write from ``buf``; as :meth:`aiougds.Namespace.write`."""
+        if nbytes is None and mode is None and timeout_s is None:
+            done = self._quick(buf, offset, WRITE | FUA if fua else WRITE)
+            if done is not None:
+                return done
+        return operate(
+            self._device,
+            lambda: self._ns.write(
+                buf,
+                offset=offset,
+                nbytes=nbytes,
+                fua=fua,
+                mode=mode,
+                timeout_s=timeout_s,
+                jit=jit,
+            ),
+        )
+
+    def compare(
+        self,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex | None = None,
+        mode: Mode | None = None,
+        timeout_s: float | None = None,
+        jit: bool = True,
+    ) -> int:
+        """Compare with ``buf``; as :meth:`aiougds.Namespace.compare`."""
+        return operate(
+            self._device,
+            lambda: self._ns.compare(
+                buf,
+                offset=offset,
+                nbytes=nbytes,
+                mode=mode,
+                timeout_s=timeout_s,
+                jit=jit,
+            ),
+        )
+
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Put everything that was written before onto the medium."""
+        operate(self._device, lambda: self._ns.flush(timeout_s=timeout_s))
+
+    def write_zeroes(
+        self,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex,
+        fua: bool = False,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Write zeroes without moving them."""
+        return operate(
+            self._device,
+            lambda: self._ns.write_zeroes(
+                offset=offset, nbytes=nbytes, fua=fua, timeout_s=timeout_s
+            ),
+        )
+
+    def deallocate(
+        self,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Tell the controller that the blocks hold nothing."""
+        return operate(
+            self._device,
+            lambda: self._ns.deallocate(
+                offset=offset, nbytes=nbytes, timeout_s=timeout_s
+            ),
+        )
+
+    def verify(
+        self,
+        *,
+        offset: SupportsIndex,
+        nbytes: SupportsIndex,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Have the controller check that the blocks can be read."""
+        return operate(
+            self._device,
+            lambda: self._ns.verify(offset=offset, nbytes=nbytes, timeout_s=timeout_s),
+        )
+
+    def read_many(
+        self,
+        requests: Iterable[tuple[PinnedMemory | RegistrationSlice, int]]
+        | PinnedMemory
+        | RegistrationSlice,
+        *,
+        offsets: Buffer | None = None,
+        nbytes: int | None = None,
+        buf_offsets: Buffer | None = None,
+        timeout_s: float | None = None,
+    ) -> list[int]:
+        """Read many ranges at once; as :meth:`aiougds.Namespace.read_many`."""
+        return operate(
+            self._device,
+            lambda: self._ns.read_many(
+                requests,
+                offsets=offsets,
+                nbytes=nbytes,
+                buf_offsets=buf_offsets,
+                timeout_s=timeout_s,
+            ),
+        )
+
+    def write_many(
+        self,
+        requests: Iterable[tuple[PinnedMemory | RegistrationSlice, int]]
+        | PinnedMemory
+        | RegistrationSlice,
+        *,
+        offsets: Buffer | None = None,
+        nbytes: int | None = None,
+        buf_offsets: Buffer | None = None,
+        fua: bool = False,
+        timeout_s: float | None = None,
+    ) -> list[int]:
+        """Write many ranges at once; as :meth:`aiougds.Namespace.write_many`."""
+        return operate(
+            self._device,
+            lambda: self._ns.write_many(
+                requests,
+                offsets=offsets,
+                nbytes=nbytes,
+                buf_offsets=buf_offsets,
+                fua=fua,
+                timeout_s=timeout_s,
+            ),
+        )
+
+    def batch(self, capacity: int = 128) -> Batch:
+        """Return a reusable batch."""
+        return Batch(self._ns.batch(capacity), self._device)
+
+    def as_completed(
+        self,
+        requests: Iterable[tuple[PinnedMemory | RegistrationSlice, int]],
+        *,
+        op: Literal["read", "write"] = "read",
+        capacity: int = 128,
+        timeout_s: float | None = None,
+    ) -> AsCompleted:
+        """Take results in the order they end; use it in ``with``, then iterate."""
+        inner = self._ns.as_completed(
+            requests, op=op, capacity=capacity, timeout_s=timeout_s
+        )
+        return AsCompleted(inner, self._device)
+
+    # ---- memory, regions, the end ----
+
+    def register(self, buf: ForeignMemory) -> Registration:
+        """Make an object's memory reachable for the controller."""
+        return register(Registration, buf, self._device)
+
+    def allocate(self, nbytes: int) -> Registration:
+        """Return fresh, zeroed, page-aligned registered memory."""
+        return allocate(Registration, nbytes, self._device)
+
+    def region(
+        self, offset: SupportsIndex, nbytes: SupportsIndex, readonly: bool | None = None
+    ) -> Namespace:
+        """Return a part of it as a namespace of its own."""
+        return Namespace(self._ns.region(offset, nbytes, readonly))
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Close it; as :meth:`aiougds.Namespace.aclose`."""
+        run(lambda: self._ns.aclose(timeout_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        run(lambda: self._ns.__aexit__(exc_type, exc, tb))
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._ns!r}>"

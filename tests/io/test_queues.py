@@ -1,0 +1,180 @@
+"""Queues of any legal depth, and any number of them and of interrupt vectors."""
+
+from __future__ import annotations
+
+import pytest
+from aiougds import OptionError, testing
+
+from helpers.model import PAGE, pattern
+from helpers.world import MIB, World
+
+
+async def hammer(world: World, ns: object, rounds: int, at_once: int) -> None:
+    """Write and read distinct blocks, several at once, often enough to wrap."""
+    data = pattern(at_once * PAGE, rounds)
+    async with ns.register(bytearray(data)) as reg:  # type: ignore[attr-defined]
+        for turn in range(rounds):
+            offset = (turn % 3) * at_once * PAGE
+            parts = [slice(i * PAGE, (i + 1) * PAGE) for i in range(at_once)]
+            await world.gather(
+                *(
+                    lambda p=p: ns.write(reg[p], offset=offset + p.start)  # type: ignore[attr-defined]
+                    for p in parts
+                )
+            )
+            reg.view[:] = bytes(len(data))
+            await world.gather(
+                *(
+                    lambda p=p: ns.read(reg[p], offset=offset + p.start)  # type: ignore[attr-defined]
+                    for p in parts
+                )
+            )
+            assert bytes(reg.view) == data
+
+
+@pytest.mark.core
+async def test_a_queue_of_three_wraps(world: World) -> None:
+    async with world.open(depth=3, batch_depth=3) as ns:
+        assert ns.controller.capabilities.depth == 3
+        await hammer(world, ns, rounds=6, at_once=7)
+
+
+@pytest.mark.parametrize("depth", [2, 3, 7, 64, 100, 1000, 1024])
+async def test_any_depth(world: World, depth: int) -> None:
+    """The ring wraps where its length says, a power of two or not."""
+    emu = {"size": "16MiB", "data": "none"}
+    async with world.open(emu=emu, depth=depth, batch_depth=depth, queues=2) as ns:
+        caps = ns.controller.capabilities
+        assert (caps.depth, caps.batch_depth) == (depth, depth)
+        total = 3 * depth + 1
+        async with ns.allocate(PAGE) as reg:
+            done = await ns.read_many([(reg, i % 64 * PAGE) for i in range(total)])
+            assert done == [PAGE] * total
+            for _ in range(min(total, 210)):
+                assert await ns.read(reg, offset=0) == PAGE
+
+
+@pytest.mark.parametrize("mqes", [1, 2, 6, 127, 1023, 65535])
+async def test_depth_is_clamped_to_mqes(world: World, mqes: int) -> None:
+    """MQES is zero based; 65 535 plus one does not fit into 16 bits."""
+    emu = {"size": MIB, "mqes": mqes}
+    async with world.open(emu=emu, depth=4096, batch_depth=65536, queues=2) as ns:
+        caps = ns.controller.capabilities
+        assert caps.depth == min(4096, mqes + 1)
+        assert caps.batch_depth == min(65536, mqes + 1)
+        await hammer(world, ns, rounds=3, at_once=8)
+
+
+@pytest.mark.parametrize("asked", [1, 2, 5, 16])
+@pytest.mark.parametrize("granted", [1, 2, 16])
+@pytest.mark.few
+async def test_fewer_queues_may_be_granted(
+    world: World, asked: int, granted: int
+) -> None:
+    async with world.open(emu={"size": MIB, "queues": granted}, queues=asked) as ns:
+        caps = ns.controller.capabilities
+        assert caps.queue_pairs == min(asked, granted)
+        await hammer(world, ns, rounds=2, at_once=4)
+        # The last pair is the executor's: a lone one is shared.
+        shared = caps.queue_pairs == 1 or world.mode == "poll"
+        assert ns.controller.capabilities.queue == ("shared" if shared else "own")
+
+
+@pytest.mark.core
+async def test_one_shared_queue_pair(world: World) -> None:
+    async with world.open(queues=1, depth=4) as ns:
+        assert ns.controller.capabilities.queue == "shared"
+        await hammer(world, ns, rounds=3, at_once=9)
+
+
+@pytest.mark.core
+async def test_eight_pairs_on_two_vectors(world: World) -> None:
+    async with world.open(emu={"vectors": 2}, queues=8) as ns:
+        assert ns.controller.capabilities.vectors == 2
+        await hammer(world, ns, rounds=4, at_once=12)
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 3, 16])
+async def test_fewer_vectors_than_queues(world: World, vectors: int) -> None:
+    async with world.open(emu={"size": MIB, "vectors": vectors}, queues=8) as ns:
+        assert ns.controller.capabilities.vectors == min(vectors, 9)
+        await hammer(world, ns, rounds=2, at_once=6)
+
+
+@pytest.mark.parametrize("dstrd", [0, 1, 2, 3, 4])
+async def test_doorbell_stride(world: World, dstrd: int) -> None:
+    async with world.open(emu={"size": MIB, "dstrd": dstrd}, queues=3) as ns:
+        assert ns.controller.info.cap >> 32 & 0xF == dstrd
+        await hammer(world, ns, rounds=3, at_once=6)
+
+
+@pytest.mark.core
+async def test_shadow_doorbells_carry_everything(world: World) -> None:
+    async with world.open(emu={"shadow": 1}, depth=5) as ns:
+        assert ns.controller.capabilities.shadow_doorbells
+        await hammer(world, ns, rounds=4, at_once=7)
+
+
+@pytest.mark.few
+async def test_shadow_doorbells_spare_register_writes(world: World) -> None:
+    seen = {}
+    for asked in (True, False):
+        async with world.open(emu={"shadow": 1}, shadow_doorbells=asked) as ns:
+            assert ns.controller.capabilities.shadow_doorbells is asked
+            async with ns.allocate(PAGE) as reg:
+                before = testing.counters(ns).doorbell_writes_seen
+                for _ in range(20):
+                    await ns.read_many([(reg, 0)] * 64)
+                seen[asked] = testing.counters(ns).doorbell_writes_seen - before
+    assert seen[True] < seen[False]
+
+
+async def test_shadow_doorbells_only_where_advertised(world: World) -> None:
+    async with world.open(emu={"size": MIB}, shadow_doorbells=True) as ns:
+        assert not ns.controller.capabilities.shadow_doorbells
+        await ns.read(bytearray(PAGE), offset=0)
+
+
+@pytest.mark.parametrize("priority", ["urgent", "high", "medium", "low"])
+async def test_weighted_round_robin(world: World, priority: str) -> None:
+    async with world.open(
+        emu={"size": MIB, "arbitration": "wrr"},
+        arbitration="wrr",
+        queue_priority=priority,
+    ) as ns:
+        assert ns.controller.capabilities.arbitration == "wrr"
+        await hammer(world, ns, rounds=2, at_once=6)
+
+
+async def test_weighted_round_robin_needs_the_controller(world: World) -> None:
+    with pytest.raises(OSError, match="round robin"):
+        async with world.open(arbitration="wrr"):
+            raise AssertionError("it was opened")
+
+
+@pytest.mark.few
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("depth", 1), ("depth", 65537), ("queues", 0), ("queues", 129), ("vectors", 0)],
+)
+async def test_limits_of_options(world: World, option: str, value: int) -> None:
+    with pytest.raises(OptionError, match=rf"{option}={value} is outside"):
+        async with world.open(**{option: value}):
+            raise AssertionError("it was opened")
+
+
+@pytest.mark.few
+async def test_all_general_queues_may_not_be_batch_queues(world: World) -> None:
+    with pytest.raises(OptionError, match="batch_queues=4 leaves no general"):
+        async with world.open(queues=4, batch_queues=4):
+            raise AssertionError("it was opened")
+    async with world.open(queues=6, batch_queues=3) as ns:
+        assert ns.controller.capabilities.batch_queue_pairs == 3
+        await hammer(world, ns, rounds=2, at_once=4)
+
+
+@pytest.mark.few
+async def test_latency_model_delays_reads(world: World) -> None:
+    emu = {"latency": "2ms", "latency_per_kib": "10us", "jitter": "100us", "channels": 4}
+    async with world.open(emu=emu) as ns:
+        await hammer(world, ns, rounds=1, at_once=6)

@@ -1,0 +1,78 @@
+"""Open namespaces whose end is checked: no fault, no leak, nothing left in flight."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, Unpack
+
+import anyio
+
+import aiougds
+from aiougds import Namespace, OpenKeywords
+from aiougds.testing import counters
+
+BLOCK: Final = 4096
+MIB: Final = 1 << 20
+
+
+def address(query: str = "", *, step: int = 1) -> str:
+    """Return the address of a 16 MiB controller in memory, unless told otherwise."""
+    size = "" if "size=" in query or "namespaces=" in query else "size=16MiB&"
+    return f"emu:?{size}step={step}{'&' if query else ''}{query}"
+
+
+@asynccontextmanager
+async def live(
+    query: str = "", *, step: int = 1, **options: Unpack[OpenKeywords]
+) -> AsyncIterator[Namespace]:
+    """Open a namespace; at the end it must be idle, and close without a wait."""
+    ns = await aiougds.open(address(query, step=step), **options)
+    try:
+        yield ns
+        if not ns.closed:
+            check_clean(ns)
+    finally:
+        await ns.aclose(timeout_s=5)
+
+
+def check_clean(ns: Namespace) -> None:
+    """Assert that nothing is left: no operation, no mapping, no stray access."""
+    seen = counters(ns)
+    assert seen.iommu_faults == 0
+    assert seen.protocol_errors == 0
+    stats = ns.controller.statistics()
+    assert stats.unknown_cids == 0
+    assert stats.inflight == 0
+    assert stats.quarantined == 0
+    assert ns.controller.quarantine == ()
+
+
+async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+    """Wait for a state that is told by nothing; fail when it does not come."""
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "the awaited state did not come"
+        await anyio.sleep(0.001)
+
+
+class Clock:
+    """Seconds since it was made."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._start
+
+
+def pattern(nbytes: int, seed: int = 1) -> bytes:
+    """Return bytes that differ from block to block."""
+    out = bytearray()
+    for block in range(-(-nbytes // 512)):
+        out += (block * 2654435761 + seed).to_bytes(8, "little", signed=False) * 64
+    return bytes(out[:nbytes])
