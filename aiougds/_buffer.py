@@ -196,10 +196,8 @@ def _buffer(obj: object, view: memoryview) -> Memory:
         raise _not_contiguous(obj, "copy it with bytes() or bytearray()")
     if not view.nbytes:
         return Memory(0, 0, view, readonly=view.readonly)
-    if view.ndim != 1 or view.format != "B":
-        view = view.cast("B")
     # Holding the cdata holds the export: a bytearray cannot be resized meanwhile.
-    pinned = ffi.from_buffer(view)
+    pinned = ffi.from_buffer(cast("Buffer", obj))
     return Memory(
         address_of(pinned), view.nbytes, (pinned, obj), readonly=view.readonly
     )

@@ -325,6 +325,11 @@ class Device:
 
     def _busy_error(self) -> ControllerBusyError:
         stats = self.stats()
+        if stats.quarantined and self.info().state == lib.UGDS_STATE_REMOVED:
+            return ControllerBusyError(
+                f"{self.address} was removed while {stats.quarantined} operations were "
+                "outstanding; close it with force=True when it can do no more DMA"
+            )
         if stats.quarantined:
             return ControllerBusyError(
                 f"{self.address}: the device may still touch the memory of "

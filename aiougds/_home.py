@@ -23,6 +23,7 @@ class Signal(Protocol):
 
     async def wait(self, timeout_s: float | None) -> bool:
         """Wait for :meth:`set`, clear it, and say whether it came in time."""
+        ...
 
 
 class Line(Protocol):

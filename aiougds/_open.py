@@ -178,12 +178,12 @@ class Opening(Generic[T]):
 
     __slots__ = ("_start", "_value")
 
-    def __init__(self, start: Callable[[], Coroutine[object, object, T]]) -> None:
-        self._start: Callable[[], Coroutine[object, object, T]] = start
+    def __init__(self, start: Callable[[], Coroutine[object, None, T]]) -> None:
+        self._start: Callable[[], Coroutine[object, None, T]] = start
         self._value: T | None = None
 
-    def __await__(self) -> Generator[object, object, T]:
-        work: Generator[object, object, T] = self._start().__await__()
+    def __await__(self) -> Generator[object, None, T]:
+        work: Generator[object, None, T] = self._start().__await__()
         return work
 
     async def __aenter__(self) -> T:

@@ -93,9 +93,7 @@ class PinnedMemory:
         "_handle",
         "_mappings",
         "_memory",
-        "_reg",
         "_serial",
-        "_start",
         "_wanted",
         "nbytes",
     )
@@ -107,9 +105,6 @@ class PinnedMemory:
             )
         self._memory: Memory | None = memory
         self._mappings: dict[int, Mapping] = {}
-        # As of a slice of everything, so that the fast paths need not tell them apart.
-        self._reg = self
-        self._start = 0
         self.nbytes = memory.nbytes
         self._device: Device | None = None
         self._handle = 0
@@ -117,6 +112,16 @@ class PinnedMemory:
         if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
             self._map_now(device)
         self._serial = registered.add(memory.ptr, memory.nbytes, self)
+
+    # As of a slice of everything, so that nobody need tell them apart.
+
+    @property
+    def _reg(self) -> PinnedMemory:
+        return self
+
+    @property
+    def _start(self) -> int:
+        return 0
 
     def _map_now(self, device: Device) -> None:
         if self._memory is None:

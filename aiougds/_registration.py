@@ -34,7 +34,7 @@ class Registration(PinnedMemory):
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[object, object, Self]:
+    def __await__(self) -> Generator[object, None, Self]:
         return self.ready().__await__()
 
     async def __aenter__(self) -> Self:

@@ -241,6 +241,8 @@ async def _direct(
             "to pin it just in time; use ns.register()"
         )
     device = window.device
+    if device.limbo:
+        device.sweep_limbo()
     memory = place.memory
     if place.nbytes != length:
         memory = Memory(memory.ptr, length, memory.owner, readonly=memory.readonly)

@@ -104,8 +104,7 @@ class NamespaceWindow:
         """As _ready(), with the fast path set up for the loop that runs here."""
         device = self._ready()
         channel = device.channel()
-        if channel.thread:
-            self._channel = channel
+        self._channel = channel if channel.thread else NO_CHANNEL
         return device
 
     def detach(self) -> None:

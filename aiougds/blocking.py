@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from aiougds import _open
 from aiougds._blocking_base import AsCompleted, Batch, Registration, run
-from aiougds._blocking_controller import Controller
-from aiougds._blocking_namespace import Namespace
+from aiougds._blocking_namespace import Controller, Namespace
 
 if TYPE_CHECKING:
     from aiougds._options import OpenKeywords

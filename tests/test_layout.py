@@ -250,7 +250,7 @@ def test_private_files_have_a_public_front() -> None:
         f"aiougds/__init__.py defines {node.name}"
         for node in tree.body
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and not node.name.startswith("__")
+        and not node.name.startswith("_")
     )
 
 

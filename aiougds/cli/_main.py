@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,22 @@ exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted
 """
 
 
+class _Version(argparse.Action):
+    """Show the version; looked up only when asked for, since that takes a while."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        from importlib.metadata import version
+
+        print(f"aiougds {version('aiougds')}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     debug = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     debug.add_argument(
@@ -38,9 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         parents=[debug],
     )
     parser.add_argument(
-        "--version",
-        action="version",
-        version=f"aiougds {importlib.metadata.version('aiougds')}",
+        "--version", action=_Version, nargs=0, help="show the version and exit"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:

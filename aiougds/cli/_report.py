@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
-import platform
 from array import array
 from typing import TYPE_CHECKING
 
@@ -75,9 +73,12 @@ def direction(parts: Iterable[array[int]], plan: Plan, took: float) -> Direction
 
 def machine() -> Machine:
     """Describe this machine."""
+    import platform
+    from importlib.metadata import version
+
     return Machine(
         python=platform.python_version(),
-        aiougds=importlib.metadata.version("aiougds"),
+        aiougds=version("aiougds"),
         system=platform.platform(),
         cpus=len(os.sched_getaffinity(0)),
     )

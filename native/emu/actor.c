@@ -15,7 +15,7 @@ struct emu_map *emu_actor_hold(struct emu_actor *a, uint64_t iova, uint64_t leaf
 	struct emu_map *m = emu_iommu_slot(io, slot);
 
 	emu_count_get(&m->users, 1);
-	/* Looked at again after counting in: an unmapping thread cleared the leaf before it looked at the count. */
+	/* Looked at again after counting in: unmapping clears the leaf before it looks at the count. */
 	if (unlikely(emu_iommu_leaf(io, iova) != leaf ||
 		     atomic_load_explicit(&io->off, memory_order_seq_cst))) {
 		emu_count_put(&m->users, 1);

@@ -37,7 +37,8 @@ int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *
 			return rc;
 	} else {
 		if (!n->nbytes) {
-			snprintf(err, err_len, "namespace %u in memory needs a size, as in size=1GiB", n->nsid);
+			snprintf(err, err_len, "namespace %u in memory needs a size, as in size=1GiB",
+				 n->nsid);
 			return -EINVAL;
 		}
 		ns->nbytes = n->nbytes;
@@ -85,7 +86,8 @@ static void advance(struct iovec **iov, uint32_t *nr, size_t n)
 	}
 }
 
-int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes, bool nowait)
+int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
+		     bool nowait)
 {
 	int flags = nowait && !ns->memory_like ? RWF_NOWAIT : 0;
 
@@ -115,7 +117,8 @@ int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_
 	return 0;
 }
 
-int emu_backing_write(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes, bool dsync)
+int emu_backing_write(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
+		      bool dsync)
 {
 	int rc = 0;
 

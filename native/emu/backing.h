@@ -29,11 +29,14 @@ struct emu_ns {
 };
 
 /* 0, or -errno with a sentence in @err. */
-int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *ns, char *err, size_t err_len);
+int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *ns, char *err,
+		     size_t err_len);
 void emu_backing_close(struct emu_ns *ns);
 /* Move @nbytes; the vector is used up. -EAGAIN only with @nowait. */
-int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes, bool nowait);
-int emu_backing_write(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes, bool dsync);
+int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
+		     bool nowait);
+int emu_backing_write(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
+		      bool dsync);
 int emu_backing_zero(struct emu_ns *ns, uint64_t off, uint64_t nbytes, bool punch);
 int emu_backing_sync(struct emu_ns *ns);
 uint64_t emu_backing_used(struct emu_ns *ns);

@@ -5,7 +5,8 @@
 #define NO_HEAD 0xffffffffu
 #define INVALID_DOORBELL_VALUE 1u
 
-uint16_t emu_cq_create(struct emu_actor *a, uint16_t qid, uint64_t iova, uint32_t size, bool ien, uint16_t vector)
+uint16_t emu_cq_create(struct emu_actor *a, uint16_t qid, uint64_t iova, uint32_t size, bool ien,
+		       uint16_t vector)
 {
 	struct emu_cq *cq = &a->e->cq[qid];
 	struct emu_map *m;
@@ -89,7 +90,8 @@ bool emu_cq_full(struct emu_actor *a, struct emu_cq *cq)
 	return next == cq->head;
 }
 
-static void put_cqe(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd *c, uint16_t sqid, uint16_t cid)
+static void put_cqe(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd *c, uint16_t sqid,
+		    uint16_t cid)
 {
 	struct nvme_cqe *cqe;
 
@@ -104,7 +106,8 @@ static void put_cqe(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd
 	cqe->sqhd = le16_put((uint16_t)atomic_load_explicit(&c->sq->head, memory_order_acquire));
 	cqe->sqid = le16_put(sqid);
 	/* release: the phase tag is the last that the host may see of an entry, and of the data */
-	__atomic_store_n(&cqe->dw3, le32_put(cid | cq->phase << 16 | (uint32_t)c->status << 17), __ATOMIC_RELEASE);
+	__atomic_store_n(&cqe->dw3, le32_put(cid | cq->phase << 16 | (uint32_t)c->status << 17),
+			 __ATOMIC_RELEASE);
 	if (++cq->tail == cq->size) {
 		cq->tail = 0;
 		cq->phase ^= 1;

@@ -19,7 +19,8 @@ static int doorbells_new(struct emu_ctrl *e)
 	_Atomic uint32_t *db;
 
 	e->doorbell_bytes = align_up((size_t)(EMU_MAX_QID + 1) * 2 * stride * sizeof(uint32_t), 4096);
-	e->doorbells = mmap(NULL, e->doorbell_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	e->doorbells =
+		mmap(NULL, e->doorbell_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (e->doorbells == MAP_FAILED) {
 		e->doorbells = NULL;
 		return -ENOMEM;
@@ -123,8 +124,8 @@ void emu_free(struct emu_ctrl *e)
 	if (!e)
 		return;
 	if (e->pid != getpid()) {
-		/* In a forked child there are no device threads, and locks may be held for ever: let go of the
-		 * files, whose lock the parent keeps, and of nothing else. */
+		/* In a forked child there are no device threads, and locks may be held for ever: let go
+		 * of the files, whose lock the parent keeps, and of nothing else. */
 		for (uint32_t i = 0; i < e->nr_ns; i++)
 			if (e->ns[i].fd >= 0)
 				close(e->ns[i].fd);
@@ -202,7 +203,8 @@ void emu_get_counters(struct emu_ctrl *e, struct emu_counters *ret)
 
 		c.commands += emu_stat_get(&e->sq[qid].served.commands) + stepped;
 		c.stepped += stepped;
-		c.doorbell_writes_seen += emu_stat_get(&e->sq[qid].db_seen) + emu_stat_get(&e->cq[qid].db_seen);
+		c.doorbell_writes_seen +=
+			emu_stat_get(&e->sq[qid].db_seen) + emu_stat_get(&e->cq[qid].db_seen);
 	}
 	for (uint32_t i = 0; i < e->irq.nr; i++) {
 		c.interrupts += emu_stat_get(&e->irq.vec[i].signals);

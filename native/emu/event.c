@@ -83,19 +83,23 @@ void emu_aer_reset(struct emu_ctrl *e)
 	atomic_store(&e->event_bits, 0);
 }
 
-void emu_event_from(struct emu_actor *a, uint32_t dw0)
+int emu_event_from(struct emu_actor *a, uint32_t dw0)
 {
 	struct emu_ctrl *e = a->e;
+	int rc = -ENOSPC;
 
 	pthread_mutex_lock(&e->aer_lock);
 	if (NVME_AER_TYPE(dw0) == NVME_AER_NOTICE && NVME_AER_INFO(dw0) == NVME_AER_NOTICE_NS)
 		e->ns_changed = true;
 	/* a full queue drops the newest: the host has older ones to look at first */
-	if (e->nr_events < EMU_EVENTS)
+	if (e->nr_events < EMU_EVENTS) {
 		e->events[e->nr_events++] = dw0;
+		rc = 0;
+	}
 	deliver(a);
 	pthread_mutex_unlock(&e->aer_lock);
 	emu_signal(a);
+	return rc;
 }
 
 void emu_raise_event_bits(struct emu_actor *a)
@@ -112,6 +116,5 @@ int emu_event(struct emu_ctrl *e, uint32_t dw0)
 	/* posting to the admin queue needs no host memory but its ring, so this actor holds nothing */
 	struct emu_actor a = { .e = e };
 
-	emu_event_from(&a, dw0);
-	return 0;
+	return emu_event_from(&a, dw0);
 }

@@ -30,10 +30,7 @@ static bool matches(const struct emu_fault *f, uint32_t qid, const struct nvme_s
 	       (f->nsid == EMU_ANY || f->nsid == le32_get(s->nsid)) && touches(f, qid, s);
 }
 
-static bool spent(const struct emu_fault_entry *t)
-{
-	return t->f.count && t->hits >= (int64_t)t->f.count;
-}
+static bool spent(const struct emu_fault_entry *t) { return t->f.count && t->hits >= (int64_t)t->f.count; }
 
 /* Count a match; true if the fault acts on it. Under fault_lock. */
 static bool strike(struct emu_fault_entry *t)

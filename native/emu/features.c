@@ -22,6 +22,7 @@ void emu_features_reset(struct emu_ctrl *e)
 	atomic_store_explicit(&e->arbitration, BURST_UNLIMITED, memory_order_relaxed);
 	e->features[NVME_FEAT_TEMP] = TEMP_THRESHOLD;
 	e->features[NVME_FEAT_VWC] = e->p.vwc;
+	atomic_store_explicit(&e->write_cache, e->p.vwc, memory_order_relaxed);
 	e->granted_sqs = e->p.queues;
 	e->granted_cqs = e->p.queues;
 }
@@ -46,6 +47,13 @@ static uint16_t set_num_queues(struct emu_ctrl *e, uint32_t asked, uint32_t *ret
 	e->granted_cqs = min_u32(cqs + 1, e->p.queues);
 	*ret_dw0 = (e->granted_cqs - 1) << 16 | (e->granted_sqs - 1);
 	return 0;
+}
+
+/* Switched off, what is in the cache is made durable, and every write from then on. */
+static uint16_t set_write_cache(struct emu_ctrl *e, bool on)
+{
+	atomic_store_explicit(&e->write_cache, on, memory_order_relaxed);
+	return on ? 0 : emu_io_flush(e, NVME_NSID_ALL);
 }
 
 uint16_t emu_set_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t *ret_dw0)
@@ -80,6 +88,8 @@ uint16_t emu_set_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t
 		return INVALID_FIELD;
 	}
 	e->features[fid] = cdw11;
+	if (fid == NVME_FEAT_VWC)
+		return set_write_cache(e, cdw11 & 1);
 	if (fid == NVME_FEAT_ARBITRATION)
 		atomic_store_explicit(&e->arbitration, cdw11, memory_order_relaxed);
 	return 0;

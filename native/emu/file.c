@@ -85,7 +85,8 @@ static int open_error(const struct emu_params *p, const char *path, int error, c
 	switch (error) {
 	case ENOENT:
 		SAY("%s does not exist%s", path,
-		    p->create ? ", nor does its directory; make the directory first" : "; give create=1 to make it");
+		    p->create ? ", nor does its directory; make the directory first"
+			      : "; give create=1 to make it");
 		break;
 	case EISDIR:
 		SAY("%s is a directory; name a file", path);
@@ -124,7 +125,8 @@ static int check_length(const struct emu_params *p, const char *path, uint64_t w
 		if (ftruncate(ns->fd, (off_t)want)) {
 			int error = errno;
 
-			SAY("cannot make %s %llu bytes long: %s", path, (unsigned long long)want, strerror(error));
+			SAY("cannot make %s %llu bytes long: %s", path, (unsigned long long)want,
+			    strerror(error));
 			return -error;
 		}
 		return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device threads with nothing to do. One spins for a while, the others sleep at once. A sleeper announces itself,
- * looks once more, then sleeps; a kick looks for announced sleepers after the doorbell was written. So a kick
- * costs no system call unless a thread sleeps, and no doorbell is missed.
+ * Device threads with nothing to do. One spins for a while, the others sleep at once. A sleeper announces
+ * itself, looks once more, then sleeps; a kick looks for announced sleepers after the doorbell was written.
+ * So a kick costs no system call unless a thread sleeps, and no doorbell is missed.
  */
 #include "emu/internal.h"
 #include "support/barrier.h"
@@ -114,8 +114,8 @@ static void sleep_until_woken(struct emu_actor *a)
 	int64_t keeper = atomic_load_explicit(&e->keeper_due, memory_order_seq_cst);
 
 	/* one sleeper keeps the time, unless a later one has an earlier time to keep */
-	if (due < keeper && !atomic_compare_exchange_strong_explicit(&e->keeper_due, &keeper, due,
-								      memory_order_seq_cst, memory_order_seq_cst))
+	if (due < keeper && !atomic_compare_exchange_strong_explicit(
+				    &e->keeper_due, &keeper, due, memory_order_seq_cst, memory_order_seq_cst))
 		due = keeper <= due ? INT64_MAX : due;
 	else if (due >= keeper)
 		due = INT64_MAX;

@@ -190,6 +190,7 @@ struct emu_ctrl {
 	/* admin */
 	pthread_mutex_t admin_lock;
 	uint32_t features[16];
+	_Atomic bool write_cache; /* on: a write may complete before it is durable */
 	uint32_t granted_sqs;
 	uint32_t granted_cqs;
 	bool ns_changed;
@@ -290,11 +291,13 @@ uint32_t emu_sq_avail(struct emu_actor *a, struct emu_sq *sq);
 bool emu_sq_pending(struct emu_actor *a, struct emu_sq *sq);
 uint32_t emu_sq_room(struct emu_sq *sq);
 bool emu_sq_take_abort(struct emu_sq *sq, uint16_t cid);
-uint16_t emu_cq_create(struct emu_actor *a, uint16_t qid, uint64_t iova, uint32_t size, bool ien, uint16_t vector);
+uint16_t emu_cq_create(struct emu_actor *a, uint16_t qid, uint64_t iova, uint32_t size, bool ien,
+		       uint16_t vector);
 void emu_cq_delete(struct emu_ctrl *e, struct emu_cq *cq);
 bool emu_cq_full(struct emu_actor *a, struct emu_cq *cq);
 /* Under cq->lock. Waits in a slot of @c's queue when there is no room. */
-void emu_cq_post(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd *c, uint16_t sqid, uint16_t cid);
+void emu_cq_post(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd *c, uint16_t sqid,
+		 uint16_t cid);
 void emu_cq_drain_done(struct emu_actor *a, struct emu_cq *cq);
 void emu_cq_forget_sq(struct emu_ctrl *e, struct emu_cq *cq, struct emu_sq *sq);
 /* Post @c's completion: c->status and c->dw0 are set. */
@@ -351,7 +354,7 @@ bool emu_aer_abort(struct emu_ctrl *e, uint16_t cid);
 void emu_aer_unmask(struct emu_actor *a, uint32_t type);
 void emu_aer_reset(struct emu_ctrl *e);
 void emu_raise_event_bits(struct emu_actor *a);
-void emu_event_from(struct emu_actor *a, uint32_t dw0);
+int emu_event_from(struct emu_actor *a, uint32_t dw0);
 
 /* wait.c */
 bool emu_wait_until(struct emu_actor *a, struct emu_cmd *c, int64_t due);

@@ -81,7 +81,8 @@ static uint16_t compare(struct emu_actor *a, struct emu_ns *ns, uint64_t off)
 	return 0;
 }
 
-static uint16_t move(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s, uint64_t off, uint64_t nbytes)
+static uint16_t move(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s, uint64_t off,
+		     uint64_t nbytes)
 {
 	bool dsync;
 
@@ -90,7 +91,8 @@ static uint16_t move(struct emu_actor *a, struct emu_ns *ns, const struct nvme_s
 		return emu_io_errno(emu_backing_read(ns, off, a->iov, a->nr_iov, nbytes, a->nowait), false);
 	case NVME_IO_WRITE:
 		/* without a volatile cache every write is durable when it completes */
-		dsync = le32_get(s->cdw12) & NVME_RW_FUA || !a->e->p.vwc;
+		dsync = le32_get(s->cdw12) & NVME_RW_FUA ||
+			!atomic_load_explicit(&a->e->write_cache, memory_order_relaxed);
 		return emu_io_errno(emu_backing_write(ns, off, a->iov, a->nr_iov, nbytes, dsync), true);
 	default:
 		return compare(a, ns, off);
@@ -116,8 +118,8 @@ static inline bool one_page(struct emu_actor *a, const struct nvme_sqe *s, uint6
 	return true;
 }
 
-static uint16_t walk(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s, uint64_t off, uint64_t nbytes,
-		     uint32_t perm)
+static uint16_t walk(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s, uint64_t off,
+		     uint64_t nbytes, uint32_t perm)
 {
 	struct emu_prp w;
 	uint64_t got;

@@ -23,7 +23,8 @@ uint64_t emu_rand(uint64_t *state)
 
 static void *table_new(size_t nbytes)
 {
-	void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		       0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
@@ -36,7 +37,7 @@ int emu_iommu_init(struct emu_iommu *io, uint64_t seed, uint32_t unit)
 {
 	io->unit = unit;
 	io->rng = seed;
-	/* bit 60 is in no user address; the rest tells controllers apart; the largest memory page divides it */
+	/* bit 60 is in no user address, the rest tells controllers apart, the largest page divides it */
 	io->base = 1ull << 60 | (emu_rand(&io->rng) & 0x000f00fffff00000ull);
 	io->leaves = table_new(LEAVES_BYTES);
 	io->maps = table_new(MAPS_BYTES);
@@ -73,13 +74,15 @@ void emu_iommu_done(struct emu_iommu *io)
 
 static bool page_live(struct emu_iommu *io, uint64_t page)
 {
-	_Atomic uint64_t *chunk = atomic_load_explicit(&io->leaves[page >> EMU_LEAF_SHIFT], memory_order_relaxed);
+	_Atomic uint64_t *chunk =
+		atomic_load_explicit(&io->leaves[page >> EMU_LEAF_SHIFT], memory_order_relaxed);
 
-	return chunk && atomic_load_explicit(&chunk[page & ((1u << EMU_LEAF_SHIFT) - 1)], memory_order_relaxed);
+	return chunk &&
+	       atomic_load_explicit(&chunk[page & ((1u << EMU_LEAF_SHIFT) - 1)], memory_order_relaxed);
 }
 
-/* The next free run of at most @want pages (exactly @want if @exact), with a free page on either side, at a page
- * that is @phase modulo the unit. */
+/* The next free run of at most @want pages (exactly @want if @exact), with a free page on either side, at a
+ * page that is @phase modulo the unit. */
 static bool take_run(struct emu_iommu *io, uint64_t want, bool exact, uint64_t phase, struct emu_span *ret)
 {
 	uint64_t capacity = atomic_load_explicit(&io->capacity, memory_order_relaxed);
@@ -196,7 +199,8 @@ static int lay_out(struct emu_iommu *io, struct emu_map *m, uint32_t slot, uint3
 		if (rc)
 			break;
 		/* at once: the next run must not be cut from the same pages */
-		rc = write_leaves(io, &m->spans[m->nr_spans], m->nr_pages - left, slot, flags & EMU_LEAF_PERM);
+		rc = write_leaves(io, &m->spans[m->nr_spans], m->nr_pages - left, slot,
+				  flags & EMU_LEAF_PERM);
 		left -= m->spans[m->nr_spans++].nr;
 	}
 	return rc;
@@ -240,8 +244,8 @@ static void slot_put(struct emu_iommu *io, struct emu_map *m, uint32_t slot)
 	io->free_head = slot;
 }
 
-int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags, struct emu_extent **ret_ext,
-		  size_t *ret_nr, uint64_t *ret_handle)
+int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags,
+		  struct emu_extent **ret_ext, size_t *ret_nr, uint64_t *ret_handle)
 {
 	uint64_t first = align_down((uintptr_t)vaddr, EMU_IO_PAGE);
 	struct emu_extent *ext = NULL;
@@ -252,7 +256,8 @@ int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t fla
 
 	if (!nbytes || !(flags & EMU_LEAF_PERM))
 		return -EINVAL;
-	if (!vaddr || __builtin_add_overflow((uintptr_t)vaddr, nbytes, &end) || end > UINT64_MAX - EMU_IO_PAGE)
+	if (!vaddr || __builtin_add_overflow((uintptr_t)vaddr, nbytes, &end) ||
+	    end > UINT64_MAX - EMU_IO_PAGE)
 		return -EFAULT;
 	pthread_mutex_lock(&io->lock);
 	m = slot_get(io, &slot);
@@ -306,7 +311,7 @@ int emu_iommu_unmap_begin(struct emu_iommu *io, uint64_t handle, struct emu_map 
 	clear_leaves(io, m);
 	io->live_pages -= m->nr_pages;
 	pthread_mutex_unlock(&io->lock);
-	/* A device thread that counted itself in before this finds the leaf gone and leaves, or is waited for. */
+	/* A device thread that counted itself in finds the leaf gone and leaves, or is waited for. */
 	emu_count_wait_zero(&m->users);
 	*ret = m;
 	return 0;

@@ -61,8 +61,8 @@ struct emu_iommu {
 
 int emu_iommu_init(struct emu_iommu *io, uint64_t seed, uint32_t unit);
 void emu_iommu_done(struct emu_iommu *io);
-int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags, struct emu_extent **ret_ext,
-		  size_t *ret_nr, uint64_t *ret_handle);
+int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags,
+		  struct emu_extent **ret_ext, size_t *ret_nr, uint64_t *ret_handle);
 /* Take the leaves away and wait; the slot is kept until emu_iommu_unmap_finish(). */
 int emu_iommu_unmap_begin(struct emu_iommu *io, uint64_t handle, struct emu_map **ret);
 void emu_iommu_unmap_finish(struct emu_iommu *io, uint64_t handle);
@@ -72,8 +72,7 @@ uint64_t emu_rand(uint64_t *state);
 
 static inline struct emu_map *emu_iommu_slot(struct emu_iommu *io, uint32_t slot)
 {
-	struct emu_map *chunk =
-		atomic_load_explicit(&io->maps[slot >> EMU_MAP_SHIFT], memory_order_acquire);
+	struct emu_map *chunk = atomic_load_explicit(&io->maps[slot >> EMU_MAP_SHIFT], memory_order_acquire);
 
 	return &chunk[slot & ((1u << EMU_MAP_SHIFT) - 1)];
 }

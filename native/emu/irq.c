@@ -52,7 +52,9 @@ void emu_irq_raise(struct emu_irq *q, uint32_t vector, uint32_t nr)
 		atomic_fetch_or_explicit(&q->pending, 1u << vector, memory_order_seq_cst);
 		/* unmasked meanwhile: either this or the unmasking thread takes the bit */
 		if (atomic_load_explicit(&q->mask, memory_order_seq_cst) >> vector & 1 ||
-		    !(atomic_fetch_and_explicit(&q->pending, ~(1u << vector), memory_order_seq_cst) >> vector & 1))
+		    !(atomic_fetch_and_explicit(&q->pending, ~(1u << vector), memory_order_seq_cst) >>
+			      vector &
+		      1))
 			return;
 	}
 	/* The CQE store comes before the look at the word: the owner sets the word, then looks at the CQE. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Interrupt vectors. Each signals any number of eventfds, each of them only while its owner wants to be woken. */
+/* Interrupt vectors. Each signals any number of eventfds, and each only while its owner wants to be woken. */
 #ifndef EMU_IRQ_H
 #define EMU_IRQ_H
 

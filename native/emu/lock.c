@@ -43,10 +43,7 @@ void emu_lock_slow(struct emu_lock *l)
 	}
 }
 
-void emu_count_wake(struct emu_count *c)
-{
-	emu_futex_wake(&c->v, INT_MAX);
-}
+void emu_count_wake(struct emu_count *c) { emu_futex_wake(&c->v, INT_MAX); }
 
 void emu_count_wait_zero(struct emu_count *c)
 {

@@ -49,8 +49,10 @@ static void fill_smart(struct emu_ctrl *e, struct nvme_smart_log *log)
 	for (uint32_t i = 1; i <= EMU_MAX_QID; i++) {
 		reads += emu_stat_get(&e->sq[i].served.reads) + emu_stat_get(&e->sq[i].stepped.reads);
 		writes += emu_stat_get(&e->sq[i].served.writes) + emu_stat_get(&e->sq[i].stepped.writes);
-		read_bytes += emu_stat_get(&e->sq[i].served.read_bytes) + emu_stat_get(&e->sq[i].stepped.read_bytes);
-		written_bytes += emu_stat_get(&e->sq[i].served.written_bytes) + emu_stat_get(&e->sq[i].stepped.written_bytes);
+		read_bytes += emu_stat_get(&e->sq[i].served.read_bytes) +
+			      emu_stat_get(&e->sq[i].stepped.read_bytes);
+		written_bytes += emu_stat_get(&e->sq[i].served.written_bytes) +
+				 emu_stat_get(&e->sq[i].stepped.written_bytes);
 	}
 	log->critical_warning = e->readonly ? 1u << 3 : 0;
 	log->temperature[0] = KELVIN_30C & 0xff;

@@ -18,7 +18,8 @@ static size_t table_bytes(const struct emu_ns *ns)
 
 static void *map_new(size_t nbytes)
 {
-	void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		       0);
 
 	if (p == MAP_FAILED)
 		return NULL;
@@ -121,9 +122,9 @@ void emu_memory_zero(struct emu_ns *ns, uint64_t off, uint64_t nbytes)
 		uint64_t n = piece(off, nbytes);
 		uint8_t *to = chunk_look(ns, off);
 
-		/* the whole pages go back to the system, and come back as zeros; blocks are 512 bytes or more */
-		if (to && (n < TRIM_BYTES || off % PAGE_BYTES || n % PAGE_BYTES ||
-			   madvise(to, n, MADV_DONTNEED)))
+		/* whole pages go back to the system, and come back as zeros */
+		if (to &&
+		    (n < TRIM_BYTES || off % PAGE_BYTES || n % PAGE_BYTES || madvise(to, n, MADV_DONTNEED)))
 			memset(to, 0, n);
 		off += n;
 		nbytes -= n;

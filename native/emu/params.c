@@ -16,8 +16,8 @@ static bool in_range(const char *name, uint64_t v, uint64_t low, uint64_t high, 
 {
 	if (v >= low && v <= high)
 		return true;
-	snprintf(err, err_len, "%s is %llu; the embedded controller takes %llu to %llu", name, (unsigned long long)v,
-		 (unsigned long long)low, (unsigned long long)high);
+	snprintf(err, err_len, "%s is %llu; the embedded controller takes %llu to %llu", name,
+		 (unsigned long long)v, (unsigned long long)low, (unsigned long long)high);
 	return false;
 }
 
@@ -33,7 +33,8 @@ static bool check_ns(const struct emu_params *p, uint32_t i, char *err, size_t e
 	    !in_range("size", n->nbytes, 0, 1ull << 62, err, err_len))
 		return false;
 	if (!is_pow2(n->lba_bytes)) {
-		snprintf(err, err_len, "lba is %u; a block size is a power of two from 512 to 65536", n->lba_bytes);
+		snprintf(err, err_len, "lba is %u; a block size is a power of two from 512 to 65536",
+			 n->lba_bytes);
 		return false;
 	}
 	for (uint32_t j = 0; j < i; j++) {
@@ -47,11 +48,12 @@ static bool check_ns(const struct emu_params *p, uint32_t i, char *err, size_t e
 
 int emu_check_params(const struct emu_params *p, char *err, size_t err_len)
 {
-	if (!CHECK(nr_ns, 1, EMU_MAX_NS) || !CHECK(queues, 1, EMU_MAX_QID) || !CHECK(vectors, 1, MAX_VECTORS) ||
-	    !CHECK(threads, 1, MAX_THREADS) || !CHECK(mqes, 1, 0xffff) || !CHECK(dstrd, 0, MAX_DSTRD) ||
-	    !CHECK(mpsmin, 0, MAX_MPS) || !CHECK(mpsmax, p->mpsmin, MAX_MPS) || !CHECK(channels, 0, MAX_CHANNELS) ||
-	    !CHECK(mdts, 0, 20) || !CHECK(aerl, 0, EMU_AER_MAX - 1) || !CHECK(latency_ns, 0, 1ull << 50) ||
-	    !CHECK(latency_per_kib_ns, 0, 1ull << 30) || !CHECK(jitter_ns, 0, 1ull << 50))
+	if (!CHECK(nr_ns, 1, EMU_MAX_NS) || !CHECK(queues, 1, EMU_MAX_QID) ||
+	    !CHECK(vectors, 1, MAX_VECTORS) || !CHECK(threads, 1, MAX_THREADS) || !CHECK(mqes, 1, 0xffff) ||
+	    !CHECK(dstrd, 0, MAX_DSTRD) || !CHECK(mpsmin, 0, MAX_MPS) || !CHECK(mpsmax, p->mpsmin, MAX_MPS) ||
+	    !CHECK(channels, 0, MAX_CHANNELS) || !CHECK(mdts, 0, 20) || !CHECK(aerl, 0, EMU_AER_MAX - 1) ||
+	    !CHECK(latency_ns, 0, 1ull << 50) || !CHECK(latency_per_kib_ns, 0, 1ull << 30) ||
+	    !CHECK(jitter_ns, 0, 1ull << 50))
 		return -EINVAL;
 	for (uint32_t i = 0; i < p->nr_ns; i++)
 		if (!check_ns(p, i, err, err_len))

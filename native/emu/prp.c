@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* PRP walking as hardware does it (Base 4.1.1): offsets, lists, chained list pages, each access translated. */
+/* PRP walking as hardware does it (Base 4.1.1): offsets, lists, chained list pages, all translated. */
 #include <string.h>
 
 #include "emu/internal.h"
@@ -118,7 +118,8 @@ uint16_t emu_prp_next(struct emu_actor *a, struct emu_prp *w, uint32_t perm, uin
 	return 0;
 }
 
-static uint16_t copy(struct emu_actor *a, const struct nvme_sqe *s, uint8_t *buf, uint32_t nbytes, uint32_t perm)
+static uint16_t copy(struct emu_actor *a, const struct nvme_sqe *s, uint8_t *buf, uint32_t nbytes,
+		     uint32_t perm)
 {
 	uint32_t page_bytes = atomic_load_explicit(&a->e->page_bytes, memory_order_relaxed);
 	struct emu_prp w;

@@ -7,10 +7,7 @@ static uint64_t slba_of(const struct nvme_sqe *s)
 	return le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
 }
 
-static uint64_t nlb_of(const struct nvme_sqe *s)
-{
-	return (le32_get(s->cdw12) & 0xffff) + 1ull;
-}
+static uint64_t nlb_of(const struct nvme_sqe *s) { return (le32_get(s->cdw12) & 0xffff) + 1ull; }
 
 uint16_t emu_io_write_zeroes(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
 {
@@ -20,8 +17,9 @@ uint16_t emu_io_write_zeroes(struct emu_actor *a, struct emu_ns *ns, const struc
 	if (st || a->e->nodata)
 		return st;
 	st = emu_io_errno(emu_backing_zero(ns, slba_of(s) << ns->shift, nlb_of(s) << ns->shift,
-					   cdw12 & NVME_WZ_DEAC), true);
-	if (!st && (cdw12 & NVME_RW_FUA || !a->e->p.vwc))
+					   cdw12 & NVME_WZ_DEAC),
+			  true);
+	if (!st && (cdw12 & NVME_RW_FUA || !atomic_load_explicit(&a->e->write_cache, memory_order_relaxed)))
 		st = emu_io_errno(emu_backing_sync(ns), true);
 	return st;
 }
@@ -49,7 +47,8 @@ uint16_t emu_io_dsm(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sq
 		if (ns->tail_bytes && nlb && slba + nlb == ns->nr_blocks)
 			nlb--;
 		if (nlb)
-			st = emu_io_errno(emu_backing_zero(ns, slba << ns->shift, nlb << ns->shift, true), true);
+			st = emu_io_errno(emu_backing_zero(ns, slba << ns->shift, nlb << ns->shift, true),
+					  true);
 	}
 	return st;
 }

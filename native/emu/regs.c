@@ -14,8 +14,9 @@
 
 uint64_t emu_cap_value(const struct emu_params *p)
 {
-	return p->mqes | CAP_CQR | (p->wrr ? CAP_AMS_WRR : 0) | (uint64_t)p->to << 24 | (uint64_t)p->dstrd << 32 |
-	       CAP_NSSRS | CAP_CSS_NVM | (uint64_t)p->mpsmin << 48 | (uint64_t)p->mpsmax << 52;
+	return p->mqes | CAP_CQR | (p->wrr ? CAP_AMS_WRR : 0) | (uint64_t)p->to << 24 |
+	       (uint64_t)p->dstrd << 32 | CAP_NSSRS | CAP_CSS_NVM | (uint64_t)p->mpsmin << 48 |
+	       (uint64_t)p->mpsmax << 52;
 }
 
 static uint64_t read_any(struct emu_ctrl *e, uint32_t off)
@@ -61,10 +62,7 @@ static uint64_t reg_read(struct emu_ctrl *e, uint32_t off)
 	return v;
 }
 
-uint32_t emu_reg_read32(struct emu_ctrl *e, uint32_t off)
-{
-	return (uint32_t)reg_read(e, off);
-}
+uint32_t emu_reg_read32(struct emu_ctrl *e, uint32_t off) { return (uint32_t)reg_read(e, off); }
 
 uint64_t emu_reg_read64(struct emu_ctrl *e, uint32_t off)
 {
@@ -80,8 +78,8 @@ static bool cc_valid(struct emu_ctrl *e, uint32_t cc)
 
 	return mps >= e->p.mpsmin && mps <= e->p.mpsmax && !(cc >> 4 & 7) &&
 	       (ams == NVME_AMS_RR || (ams == NVME_AMS_WRR && e->p.wrr)) &&
-	       NVME_CC_GET_IOSQES(cc) == NVME_SQES && NVME_CC_GET_IOCQES(cc) == NVME_CQES &&
-	       asqs >= 2 && acqs >= 2 && asqs - 1 <= e->p.mqes && acqs - 1 <= e->p.mqes;
+	       NVME_CC_GET_IOSQES(cc) == NVME_SQES && NVME_CC_GET_IOCQES(cc) == NVME_CQES && asqs >= 2 &&
+	       acqs >= 2 && asqs - 1 <= e->p.mqes && acqs - 1 <= e->p.mqes;
 }
 
 /* Under reg_lock. CC is stored already. */

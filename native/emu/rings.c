@@ -86,7 +86,8 @@ _Atomic uint32_t *emu_shadow_slot(struct emu_actor *a, bool event, uint32_t qid,
 	uint64_t base = atomic_load_explicit(event ? &e->shadow_ev : &e->shadow_db, memory_order_relaxed);
 	uint8_t *p;
 
-	p = emu_translate(a, base + ((2ull * qid + cq) << (2 + e->p.dstrd)), event ? EMU_DMA_WRITE : EMU_DMA_READ);
+	p = emu_translate(a, base + ((2ull * qid + cq) << (2 + e->p.dstrd)),
+			  event ? EMU_DMA_WRITE : EMU_DMA_READ);
 	if (!p)
 		atomic_store_explicit(&e->shadow, false, memory_order_relaxed);
 	return (_Atomic uint32_t *)(void *)p;

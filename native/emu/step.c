@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Stepping: a host thread that waits for its own queue serves it, where that can be done at once. What cannot is
- * left at the head of the queue, in order, for the device threads.
+ * Stepping: a host thread that waits for its own queue serves it, where that can be done at once. What cannot
+ * is left at the head of the queue, in order, for the device threads.
  */
 #include "emu/internal.h"
 

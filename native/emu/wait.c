@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Commands that wait without a thread: for a time (latency model, delays) in a heap, or for the fault script to
- * let them go. Each sits in a slot of its queue, taken when the queue was made.
+ * Commands that wait without a thread: for a time (latency model, delays) in a heap, or for the fault script
+ * to let them go. Each sits in a slot of its queue, taken when the queue was made.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "nvme/batch.h"
 #include "nvme/check.h"
 #include "nvme/spin.h"
 
@@ -117,23 +118,34 @@ void nvme_batch_release(struct nvme_batch *b, struct nvme_op *op)
 	b->chan->inflight--;
 }
 
-/* Send what was queued and look for it as long as it may pay. Lane locked; the lock is left. */
-static void start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
+/* May @n items be looked for here, and how long? *ret_step: by running the device on this thread. */
+static int64_t look_for(const struct nvme_batch *b, uint32_t n, bool small, bool *ret_step)
+{
+	const struct nvme_chan *ch = b->chan;
+	int64_t most;
+
+	*ret_step = small && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0);
+	if (ch->polled || (ch->mode != NVME_MODE_ADAPTIVE && ch->mode != NVME_MODE_INLINE))
+		return 0;
+	most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS, BATCH_SPIN_MOST_NS);
+	/* without stepping only what is expected to be quick is looked for */
+	return *ret_step || b->est_ns <= most ? most : 0;
+}
+
+/* What was queued or sent already: send the rest and look for it as long as it may pay. Lane locked; the lock is
+ * left. */
+void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 {
 	struct nvme_chan *ch = b->chan;
 	struct nvme_lane *l = &ch->own;
 	uint32_t target = b->ring_head + (b->cap - b->free_n) + n;
-	bool step = small && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0), done = false;
-	int64_t most = 0;
+	bool step, done = false;
+	int64_t most = look_for(b, n, small, &step);
 
-	if (!ch->polled && (ch->mode == NVME_MODE_ADAPTIVE || ch->mode == NVME_MODE_INLINE))
-		most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS,
-					BATCH_SPIN_MOST_NS);
-	/* without stepping only what is expected to be quick is looked for */
-	if (!step && b->est_ns > most)
-		most = 0;
 	l->gather = true;
 	nvme_lane_pump(l, now, most);
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		l->qp[i]->ops->kick(l->qp[i], most);
 	for (uint32_t i = 1; most && !done; i++) {
 		if (step)
 			nvme_lane_step(l, 32);
@@ -188,9 +200,8 @@ static void undo(struct nvme_batch *b, uint32_t filled, struct run *r)
 		mem_put(r->m, r->spare);
 }
 
-static inline __attribute__((always_inline)) int64_t submit(struct nvme_batch *b, struct nvme_ns *ns,
-							     nvme_batch_get *get, const void *ctx, uint32_t n,
-							     uint32_t *ret_bad)
+int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx, uint32_t n,
+			  uint32_t *ret_bad)
 {
 	struct nvme_chan *ch = b->chan;
 	struct nvme_ctrl *c = ch->ctrl;
@@ -204,10 +215,9 @@ static inline __attribute__((always_inline)) int64_t submit(struct nvme_batch *b
 	int err = 0;
 
 	*ret_bad = 0;
-	if (unlikely(atomic_load_explicit(&c->state, memory_order_acquire) != NVME_LIVE))
-		return nvme_ctrl_check(c);
-	if (n > b->free_n)
-		return -ENOSPC;
+	err = nvme_batch_may(b, n);
+	if (unlikely(err))
+		return err;
 	if (!n)
 		return nvme_batch_ready(b);
 	now = now_ns();
@@ -240,9 +250,8 @@ static inline __attribute__((always_inline)) int64_t submit(struct nvme_batch *b
 			return err;
 		}
 		op->cookie = q.cookie;
-		op->start = now;
 		op->exec = !direct;
-		small |= q.nbytes <= STEP_MAX_BYTES && q.opcode == NVME_IO_READ;
+		small |= q.nbytes <= NVME_STEP_MOST && q.opcode == NVME_IO_READ;
 		if (direct) {
 			op->qp = qp;
 			op->next = NULL;
@@ -267,51 +276,13 @@ static inline __attribute__((always_inline)) int64_t submit(struct nvme_batch *b
 	b->start = now;
 	if (direct) {
 		nvme_lane_splice(l, &l->pending[qp], first, last, n);
-		start(b, n, now, small);
+		nvme_batch_start(b, n, now, small);
 	} else {
 		nvme_exec_post(ch->exec, first, last);
 	}
 	b->free_n -= n;
 	nvme_chan_arm(ch);
 	return nvme_batch_ready(b);
-}
-
-int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx, uint32_t n,
-			  uint32_t *ret_bad)
-{
-	return submit(b, ns, get, ctx, n, ret_bad);
-}
-
-struct arrays {
-	const int64_t *offsets, *buf_offsets;
-	uint64_t map, nbytes, cookie0;
-	uint32_t opcode;
-	bool fua;
-};
-
-static inline void get_array(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
-{
-	const struct arrays *a = ctx;
-
-	/* a negative offset is a huge one here, and past every end */
-	*ret = (struct nvme_batch_req){
-		.map = a->map,
-		.buf_off = a->buf_offsets ? (uint64_t)a->buf_offsets[i] : a->nbytes * i,
-		.nbytes = a->nbytes,
-		.offset = (uint64_t)a->offsets[i],
-		.cookie = a->cookie0 + i,
-		.opcode = a->opcode,
-		.fua = a->fua,
-	};
-}
-
-int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua, uint64_t map,
-				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes, uint32_t n,
-				uint64_t cookie0, uint32_t *ret_bad)
-{
-	struct arrays a = { offsets, buf_offsets, map, nbytes, cookie0, opcode, fua };
-
-	return submit(b, ns, get_array, &a, n, ret_bad);
 }
 
 int nvme_batch_notify(struct nvme_batch *b, uint32_t n)

@@ -57,8 +57,8 @@ static inline int nvme_check(struct nvme_ctrl *c, struct nvme_ns *ns, struct mem
 	op->dw0 = 0;
 	op->err = 0;
 	op->status = 0;
-	op->opcode = (uint8_t)opcode;
 	op->flags = fua ? NVME_OPF_FUA : 0;
+	op->opcode = (uint8_t)opcode;
 	op->outcome = NVME_DONE;
 	op->more = true;
 	op->silent = false;

@@ -39,6 +39,13 @@ void nvme_op_hand_over(struct nvme_lane *l, struct nvme_op *op)
 		nvme_chan_post_ended(op->chan, op);
 }
 
+static void drop_timer(struct nvme_op *op)
+{
+	if (op->timer.link.next)
+		nvme_link_del(&op->timer.link);
+	op->flags &= (uint16_t)~NVME_OPF_TIMED;
+}
+
 static void stray_back(struct nvme_lane *l, struct nvme_op *op)
 {
 	struct nvme_ctrl *c = l->ctrl;
@@ -55,8 +62,7 @@ void nvme_op_end_rare(struct nvme_lane *l, struct nvme_op *op)
 {
 	bool stray = nvme_op_state(op) == NVME_OP_STRAY;
 
-	if (unlikely(op->timer.link.next))
-		nvme_link_del(&op->timer.link);
+	drop_timer(op);
 	if (unlikely(stray))
 		stray_back(l, op);
 	nvme_op_put_refs(l, op);
@@ -84,8 +90,7 @@ void nvme_op_stray(struct nvme_lane *l, struct nvme_op *op)
 	qp->ops->each(qp, note_command, op);
 	op->last_qid = qp->conf.qid;
 
-	if (op->timer.link.next)
-		nvme_link_del(&op->timer.link);
+	drop_timer(op);
 	nvme_op_set(op, NVME_OP_STRAY);
 	op->outcome = NVME_UNKNOWN;
 	op->stray_since = now_ns();

@@ -64,7 +64,7 @@ static inline void nvme_batch_item_ended(struct nvme_lane *l, struct nvme_op *op
 /* Nothing of @op is at the device and nothing will be sent: give its references back and hand it over. */
 static inline void nvme_op_end(struct nvme_lane *l, struct nvme_op *op)
 {
-	if (unlikely(op->timer.link.next || nvme_op_state(op) == NVME_OP_STRAY)) {
+	if (unlikely(op->flags & NVME_OPF_TIMED || nvme_op_state(op) == NVME_OP_STRAY)) {
 		nvme_op_end_rare(l, op);
 		return;
 	}

@@ -313,6 +313,7 @@ void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns
 	pthread_mutex_lock(&l->lock);
 	if (nvme_op_live(op)) {
 		op->timer.is_grace = op->timer.is_batch = false;
+		op->flags |= NVME_OPF_TIMED;
 		nvme_lane_timer(l, &op->timer, now_ns() + timeout_ns);
 	}
 	pthread_mutex_unlock(&l->lock);
@@ -336,6 +337,7 @@ int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns)
 		if (nvme_op_state(op) == NVME_OP_SENT) {
 			op->timer.is_grace = true;
 			op->timer.is_batch = false;
+			op->flags |= NVME_OPF_TIMED;
 			nvme_lane_timer(l, &op->timer, now_ns() + grace_ns);
 		}
 	}

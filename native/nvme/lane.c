@@ -117,19 +117,25 @@ static inline void next_io(struct nvme_op *op, struct nvme_io *io)
 	io->cdw12 = ((n >> ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
 }
 
+/* The last command of an operation leaves its place where it is: nobody needs the next one. */
 static inline void advance(struct nvme_op *op, uint32_t nbytes)
 {
 	op->left -= nbytes;
-	op->buf_off += nbytes;
-	op->slba += nbytes >> op->ns->lba_shift;
 	op->more = op->left;
+	if (unlikely(op->left)) {
+		op->buf_off += nbytes;
+		op->slba += nbytes >> op->ns->lba_shift;
+	}
 }
 
-static inline void rewind_op(struct nvme_op *op, const struct nvme_io *io)
+/* It was not accepted after all. */
+static inline void rewind_op(struct nvme_op *op, uint32_t nbytes)
 {
-	op->left += io->nbytes;
-	op->buf_off -= io->nbytes;
-	op->slba -= io->nbytes >> op->ns->lba_shift;
+	if (op->left) {
+		op->buf_off -= nbytes;
+		op->slba -= nbytes >> op->ns->lba_shift;
+	}
+	op->left += nbytes;
 	op->more = true;
 	op->inflight--;
 }
@@ -148,6 +154,16 @@ static inline void pop_sent(struct nvme_lane *l, struct nvme_fifo *f)
 	else
 		f->tail = &f->head;
 	add_queued(l, -n);
+}
+
+/* @n commands went into the queue. */
+void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool hold)
+{
+	if (!n)
+		return;
+	l->st.commands += n;
+	add_inflight(l, n);
+	qp->ops->kick(qp, hold);
 }
 
 static uint32_t pump_one(struct nvme_lane *l, uint32_t idx, int64_t now, bool hold)
@@ -174,17 +190,13 @@ static uint32_t pump_one(struct nvme_lane *l, uint32_t idx, int64_t now, bool ho
 			break;
 		sent = qp->ops->submit(qp, ios, n, now);
 		for (uint32_t i = n; i > sent; i--)
-			rewind_op(ios[i - 1].owner, &ios[i - 1]);
+			rewind_op(ios[i - 1].owner, ios[i - 1].nbytes);
 		total += sent;
 		pop_sent(l, f);
 		if (sent < n)
 			break;
 	}
-	if (total) {
-		l->st.commands += total;
-		add_inflight(l, total);
-		qp->ops->kick(qp, hold);
-	}
+	nvme_lane_sent(l, qp, total, hold);
 	return total;
 }
 
@@ -200,25 +212,34 @@ uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold)
 	return total;
 }
 
-static inline void count_done(struct nvme_lane *l, const struct nvme_op *op, const struct nvme_done *d)
+/* What a run of completions adds to the statistics. */
+struct tally {
+	uint64_t nr[3], nbytes[3];
+};
+
+static inline void count_done(struct tally *t, const struct nvme_op *op, const struct nvme_done *d)
 {
-	if (op->opcode == NVME_IO_READ) {
-		l->st.reads++;
-		l->st.read_bytes += d->nbytes;
-	} else if (op->opcode == NVME_IO_WRITE) {
-		l->st.writes++;
-		l->st.write_bytes += d->nbytes;
-	} else {
-		l->st.others++;
-	}
+	/* write 1, read 2: as the opcodes are */
+	uint32_t k = op->opcode == NVME_IO_READ || op->opcode == NVME_IO_WRITE ? op->opcode : 0;
+
+	t->nr[k]++;
+	t->nbytes[k] += d->nbytes;
 }
 
-/* One command of @op came back. */
+static inline void add_tally(struct nvme_lane_stats *st, const struct tally *t)
+{
+	st->others += t->nr[0];
+	st->writes += t->nr[NVME_IO_WRITE];
+	st->reads += t->nr[NVME_IO_READ];
+	st->write_bytes += t->nbytes[NVME_IO_WRITE];
+	st->read_bytes += t->nbytes[NVME_IO_READ];
+}
+
+/* One command of its operation came back. */
 static inline void command_done(struct nvme_lane *l, const struct nvme_done *d)
 {
 	struct nvme_op *op = d->owner;
 
-	count_done(l, op, d);
 	op->inflight--;
 	if (unlikely(nvme_op_state(op) == NVME_OP_STRAY)) {
 		/* reported already; whoever reads the report does so without the lock */
@@ -228,28 +249,36 @@ static inline void command_done(struct nvme_lane *l, const struct nvme_done *d)
 	} else {
 		nvme_op_failed(l, op, d);
 	}
-	if (!op->inflight && !op->more)
+	if (likely(!op->inflight && !op->more))
 		nvme_op_end(l, op);
+}
+
+static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp)
+{
+	struct nvme_done done[REAP];
+	struct tally t = { 0 };
+	uint32_t n, total = 0;
+
+	do {
+		n = qp->ops->reap(qp, done, REAP);
+		for (uint32_t k = 0; k < n; k++) {
+			count_done(&t, done[k].owner, &done[k]);
+			command_done(l, &done[k]);
+		}
+		total += n;
+	} while (n == REAP && !(l->sink && l->sink->n >= l->sink->max));
+	if (total)
+		add_tally(&l->st, &t);
+	return total;
 }
 
 uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold)
 {
-	struct nvme_done done[REAP];
 	uint32_t total = 0;
 
-	for (uint32_t i = 0; i < l->nr_qp; i++) {
-		struct nvme_qpair *qp = l->qp[i];
-		uint32_t n;
-
-		if (!qp->inflight)
-			continue;
-		do {
-			n = qp->ops->reap(qp, done, REAP);
-			for (uint32_t k = 0; k < n; k++)
-				command_done(l, &done[k]);
-			total += n;
-		} while (n == REAP && !(l->sink && l->sink->n >= l->sink->max));
-	}
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		if (l->qp[i]->inflight)
+			total += reap_one(l, l->qp[i]);
 	if (total) {
 		add_inflight(l, -total);
 		nvme_puts_flush(&l->puts);

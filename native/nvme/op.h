@@ -19,6 +19,7 @@ enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 #define NVME_OPF_CANCELLED 0x2 /* no further command is sent */
 #define NVME_OPF_ADMIN 0x4 /* carried by housekeeping */
 #define NVME_OPF_HANDLE 0x8 /* stands for a batch: its token */
+#define NVME_OPF_TIMED 0x10 /* its timer is on the lane's list */
 
 /* Something with a deadline: an operation, or all of a batch. */
 struct nvme_timer {
@@ -29,40 +30,40 @@ struct nvme_timer {
 };
 
 struct nvme_op {
-	/* sent and completed with: two cache lines */
+	/* sent and completed with: two cache lines, in the order they are written */
 	struct nvme_op *next; /* of the one list it is on: pending, posted, ended, free */
 	struct nvme_op **pprev; /* pending only */
-	struct nvme_chan *chan;
-	struct nvme_batch *batch; /* NULL: a single operation */
 	struct nvme_ns *ns;
 	struct mem_map *map;
 	uint64_t buf_off; /* of the next byte to send */
 	uint64_t slba; /* of the next block to send */
 	uint64_t left; /* bytes not sent yet */
-
 	uint64_t nbytes;
+
 	uint64_t done; /* bytes that succeeded */
-	uint64_t cookie;
-	int64_t start; /* when it was submitted */
 	uint32_t inflight; /* commands at the device */
 	uint32_t dw0;
 	int32_t err; /* what it ends with, negative errno; 0 so far */
 	uint16_t status; /* NVMe status of the first failure */
+	uint16_t flags;
 	uint8_t opcode;
-	_Atomic uint8_t state; /* written under the lane's lock, or by the channel while it is FREE */
-	uint8_t flags;
 	uint8_t outcome;
+	uint8_t qp; /* which pair of the lane */
+	bool exec; /* run by the executor's lane */
 	bool more; /* a command is still to be sent, also when left is 0 (flush) */
 	bool silent; /* already reported: collect to free it only */
-	bool exec; /* run by the executor's lane */
-	uint8_t qp; /* which pair of the lane */
-
-	/* rarely touched */
+	_Atomic uint8_t state; /* written under the lane's lock, or by the channel while it is on no lane */
+	uint64_t buf_start; /* where it began */
+	uint64_t cookie;
+	struct nvme_batch *batch; /* NULL: a single operation */
 	uint32_t slot;
 	uint32_t gen;
+
+	/* rarely touched */
+	struct nvme_chan *chan;
+	int64_t start; /* when it was submitted */
 	struct nvme_timer timer;
 	struct nvme_link stray; /* of ctrl->strays */
-	uint64_t buf_start;
 	int64_t stray_since;
 	uint16_t last_qid;
 	uint16_t last_cid;

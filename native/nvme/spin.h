@@ -6,8 +6,6 @@
 #include "nvme/chan.h"
 #include "support/barrier.h"
 
-#define STEP_MAX_BYTES (32u << 10)
-
 /* A running median: it moves by a fixed share of itself towards each sample. */
 static inline void nvme_median(int64_t *est, int64_t x)
 {
@@ -24,7 +22,7 @@ static inline bool nvme_can_step(const struct nvme_chan *ch, enum nvme_mode mode
 {
 	const struct nvme_ctrl *c = ch->ctrl;
 
-	return (c->tr_flags & NVME_TR_STEP) && c->inline_reads && opcode == NVME_IO_READ && nbytes <= STEP_MAX_BYTES &&
+	return (c->tr_flags & NVME_TR_STEP) && c->inline_reads && opcode == NVME_IO_READ && nbytes <= NVME_STEP_MOST &&
 	       (mode == NVME_MODE_ADAPTIVE || mode == NVME_MODE_INLINE);
 }
 

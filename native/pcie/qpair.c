@@ -11,10 +11,8 @@
 
 static inline struct pcie_tracker *take_tracker(struct pcie_qpair *q)
 {
-	struct pcie_tracker *tr = &q->tr[q->free_first];
+	struct pcie_tracker *tr = &q->tr[q->free_slots[q->free_head++ & q->slot_mask]];
 
-	q->free_first = tr->next;
-	q->nr_free--;
 	/* The next use of this slot has another identifier. 0xffff is never one: slots end at depth - 2. */
 	tr->cid = (uint16_t)(tr->cid + (1u << q->cid_shift));
 	return tr;
@@ -23,15 +21,11 @@ static inline struct pcie_tracker *take_tracker(struct pcie_qpair *q)
 static inline void give_tracker(struct pcie_qpair *q, struct pcie_tracker *tr, uint32_t slot)
 {
 	tr->owner = NULL;
-	if (tr->list != NO_LIST) {
+	if (unlikely(tr->list != NO_LIST)) {
 		q->free_lists[q->nr_free_lists++] = tr->list;
 		tr->list = NO_LIST;
 	}
-	if (q->nr_free++)
-		q->tr[q->free_last].next = (uint16_t)slot;
-	else
-		q->free_first = (uint16_t)slot;
-	q->free_last = (uint16_t)slot;
+	q->free_slots[q->free_tail++ & q->slot_mask] = (uint16_t)slot;
 }
 
 /* Slots between the tail and where the controller has read to; one stays empty (Base 3.3.1.5). */
@@ -44,7 +38,7 @@ static inline uint32_t sq_room(const struct pcie_qpair *q)
 
 static inline void set_space(struct pcie_qpair *q)
 {
-	q->base.space = min_u32(q->nr_free, sq_room(q));
+	q->base.space = min_u32(q->free_tail - q->free_head, sq_room(q));
 }
 
 static inline void put_entry(struct pcie_qpair *q, struct pcie_tracker *tr, void *owner, uint32_t nbytes, int64_t now)
@@ -144,7 +138,7 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 	struct pcie_qpair *q = pcie_qp(qp);
 	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
 	uint32_t head = pos >> 1, phase = pos & 1, sq_head = q->sq_head;
-	const uint32_t mask = (1u << q->cid_shift) - 1;
+	const uint32_t mask = q->slot_mask, qid = (uint32_t)qp->conf.qid << 16;
 	uint32_t n = 0, seen = 0;
 
 	while (n < max) {
@@ -152,26 +146,26 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 		/* acquire: the rest of the entry and the data are read after the phase tag */
 		uint32_t dw3 = le32toh(atomic_load_explicit((_Atomic uint32_t *)&cqe->dw3, memory_order_acquire));
 		struct pcie_tracker *tr;
-		uint32_t slot, sqhd;
+		uint32_t slot, where;
 
 		if (NVME_CQE_PHASE(dw3) != phase)
 			break;
 		dma_rmb(); /* the same against a device's DMA, where acquire alone does not do */
 		slot = NVME_CQE_CID(dw3) & mask;
-		sqhd = le16_get(cqe->sqhd);
+		memcpy(&where, &cqe->sqhd, sizeof(where)); /* SQHD and SQID at once */
+		where = le32_get(where);
 		if (++head == q->depth) {
 			head = 0;
 			phase ^= 1;
 		}
 		seen++;
 		tr = &q->tr[slot];
-		if (unlikely(slot >= q->depth - 1 || !tr->owner || tr->cid != NVME_CQE_CID(dw3) ||
-			     le16_get(cqe->sqid) != qp->conf.qid)) {
+		if (unlikely(!tr->owner || tr->cid != NVME_CQE_CID(dw3) || (where & 0xffff0000) != qid)) {
 			qp->nr_unknown_cid++;
 			continue;
 		}
-		if (likely(sqhd < q->depth))
-			sq_head = sqhd;
+		if (likely((where & 0xffff) < q->depth))
+			sq_head = where & 0xffff;
 		out[n++] = (struct nvme_done){
 			.owner = tr->owner,
 			.nbytes = tr->nbytes,

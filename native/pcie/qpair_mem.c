@@ -110,11 +110,10 @@ void pcie_qpair_rewind(struct pcie_qpair *q)
 	for (uint32_t i = 0; i < nr; i++) {
 		q->tr[i].owner = NULL;
 		q->tr[i].list = NO_LIST;
-		q->tr[i].next = (uint16_t)(i + 1);
+		q->free_slots[i] = (uint16_t)i;
 	}
-	q->free_first = 0;
-	q->free_last = (uint16_t)(nr - 1);
-	q->nr_free = nr;
+	q->free_head = 0;
+	q->free_tail = nr;
 	q->base.inflight = 0;
 	q->base.space = nr;
 	if (q->list_iova) {
@@ -129,11 +128,13 @@ int pcie_qpair_alloc(struct pcie_qpair *q)
 	size_t page = (size_t)1 << q->base.ctrl->page_shift;
 	int err;
 
-	q->tr = calloc(q->depth, sizeof(*q->tr));
-	if (!q->tr)
-		return -ENOMEM;
 	while ((1u << q->cid_shift) < q->depth)
 		q->cid_shift++;
+	q->slot_mask = (1u << q->cid_shift) - 1;
+	q->tr = calloc((size_t)1 << q->cid_shift, sizeof(*q->tr));
+	q->free_slots = calloc((size_t)1 << q->cid_shift, sizeof(*q->free_slots));
+	if (!q->tr || !q->free_slots)
+		return -ENOMEM;
 	for (uint32_t i = 0; i < q->depth; i++)
 		q->tr[i].cid = (uint16_t)i;
 	err = alloc_rings(q, page);
@@ -160,5 +161,6 @@ void pcie_qpair_release(struct pcie_qpair *q)
 		mem_queue_free(q->ring_mem, q->ring_bytes);
 	free(q->free_lists);
 	free(q->list_iova);
+	free(q->free_slots);
 	free(q->tr);
 }

@@ -16,7 +16,6 @@ struct pcie_tracker {
 	uint32_t nbytes;
 	uint16_t cid;
 	uint16_t list; /* index of its list page */
-	uint16_t next; /* of the free list */
 };
 
 struct pcie_qpair {
@@ -32,9 +31,10 @@ struct pcie_qpair {
 	bool held; /* a doorbell was written and a sleeping software device was not told */
 	uint32_t depth;
 	struct pcie_tracker *tr;
-	uint16_t free_first, free_last; /* FIFO of slots: an identifier rests as long as possible */
-	uint32_t nr_free;
+	uint16_t *free_slots; /* a ring: an identifier rests as long as possible */
+	uint32_t free_head, free_tail;
 	uint32_t cid_shift;
+	uint32_t slot_mask; /* of a cid; trackers past depth - 2 are never used */
 	uint64_t *list_iova;
 	uint64_t *lists; /* list pages, one after another */
 	uint16_t *free_lists;

@@ -71,10 +71,7 @@ static int op_irq_unbind(void *t, uint64_t binding)
 	return emu_irq_unbind(((struct emu_transport *)t)->e, binding);
 }
 
-static void op_kick(void *t, uint32_t qid)
-{
-	emu_kick(((struct emu_transport *)t)->e, qid);
-}
+static void op_kick(void *t, uint32_t qid) { emu_kick(((struct emu_transport *)t)->e, qid); }
 
 static uint32_t op_step(void *t, uint32_t qid, uint32_t max)
 {
@@ -87,10 +84,7 @@ static int op_stop_dma(void *t)
 	return 0;
 }
 
-static void op_fork_child(void *t)
-{
-	emu_fork_child(((struct emu_transport *)t)->e);
-}
+static void op_fork_child(void *t) { emu_fork_child(((struct emu_transport *)t)->e); }
 
 static void op_close(void *t)
 {

@@ -27,7 +27,7 @@ from bench.stage import (
 
 DEVICE = "emu:?size=1GiB&data=none&step=0&threads=1"
 DEPTH = 32
-SLICE = 20_000  # commands a round
+SLICE = 10_000  # commands a round
 ROUNDS = 80
 
 
@@ -78,8 +78,8 @@ def one_run(raw: Raw, commands: int, cycles: object) -> int:
 
 # ---- instructions: the same calls under callgrind, which counts inside them only ----
 
-BATCHES = 500
-REST_NS = 2_000_000  # the device thread has its turn meanwhile: no empty looks
+BATCHES = 200
+REST_NS = 1_000_000  # the device thread has its turn meanwhile: no empty looks
 COUNTED = ("ugds_batch_submit_array", "ugds_reap", "ugds_batch_harvest_ok")
 
 

@@ -157,24 +157,13 @@ struct rings {
 	_Alignas(64) struct { uint64_t a; _Atomic uint64_t b; } cq[RING];
 	_Alignas(64) _Atomic uint32_t tail;
 	_Alignas(64) _Atomic bool stop;
-	int cpu;
 };
-
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	sched_setaffinity(0, sizeof(set), &set);
-}
 
 static void *rings_thread(void *arg)
 {
 	struct rings *r = arg;
 	uint32_t head = 0;
 
-	pin(r->cpu);
 	while (!atomic_load_explicit(&r->stop, memory_order_relaxed)) {
 		uint32_t tail = atomic_load_explicit(&r->tail, memory_order_acquire);
 
@@ -194,11 +183,16 @@ int64_t floor_rings(uint64_t commands, uint32_t depth, int cpu)
 {
 	struct rings *r = aligned_alloc(64, sizeof(*r));
 	uint64_t sent = 0, back = 0, spent = 0, sum = 0;
+	pthread_attr_t attr;
+	cpu_set_t set;
 	pthread_t th;
 
+	CPU_ZERO(&set);
+	CPU_SET((size_t)cpu, &set);
+	pthread_attr_init(&attr);
+	pthread_attr_setaffinity_np(&attr, sizeof(set), &set);
 	memset(r, 0, sizeof(*r));
-	r->cpu = cpu;
-	if (pthread_create(&th, NULL, rings_thread, r))
+	if (pthread_create(&th, &attr, rings_thread, r))
 		return -EAGAIN;
 	while (back < commands) {
 		uint64_t t0 = ticks(), t1, was = back;

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from helpers.command_line import CommandLine
 
+from aiougds import RegistrationSlice
 from aiougds.cli import main
-from aiougds.cli._ends import FileEnd, NamespaceEnd
+from aiougds.cli._ends import FileEnd, NamespaceEnd, Sink
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (0, 1, 511, 512, 4095, 4096, 4097, MIB - 1, MIB, MIB + 5, 9 * MIB - 3)
@@ -90,18 +92,25 @@ def test_a_namespace_by_its_id(aiougds: CommandLine, source: Path) -> None:
     assert not any((aiougds.folder / "n.img").read_bytes())
 
 
-def test_refusals_of_arguments(aiougds: CommandLine, source: Path) -> None:
+def test_refusals_of_arguments(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = source.parent
+    monkeypatch.chdir(folder)
     data = source.read_bytes()
-    image = aiougds.folder / "n.img"
+    image = folder / "n.img"
     before = filled(image, MIB)
 
     def fail(status: int, *args: object) -> str:
-        return aiougds.fail(status, "copy", *args)
+        assert main(["copy", *map(str, args)]) == status
+        out, err = capfd.readouterr()
+        assert out == ""
+        return err
 
     assert "for two files use cp" in fail(2, "a", "b")
     assert "the same controller" in fail(2, "emu:n.img", "emu:./n.img")
     assert "nope: No such file" in fail(1, "nope", "emu:n.img")
-    assert "is a directory" in fail(1, aiougds.folder, "emu:n.img")
+    assert "is a directory" in fail(1, folder, "emu:n.img")
     assert "room for 1048576 from byte 0" in fail(1, source, "emu:n.img")
     line = fail(2, source, "emu:n.img", "--offset", 100, "--nbytes", 1)
     assert "use a multiple of 4096" in line
@@ -110,7 +119,7 @@ def test_refusals_of_arguments(aiougds: CommandLine, source: Path) -> None:
     assert "is the file behind" in fail(1, image, "emu:n.img")
     assert image.read_bytes() == before
     assert source.read_bytes() == data
-    assert sorted(os.listdir(aiougds.folder)) == ["n.img", "source"]
+    assert sorted(os.listdir(folder)) == ["n.img", "source"]
 
 
 def test_a_file_that_exists_needs_force(aiougds: CommandLine, source: Path) -> None:
@@ -155,9 +164,11 @@ def test_verifying_finds_one_wrong_bit(
 ) -> None:
     """What is written is not what was read: in the second of four chunks."""
     end = NamespaceEnd if to_namespace else FileEnd
-    write = end.write
+    write: Callable[..., Awaitable[None]] = end.write
 
-    async def wrong(self, buf, offset, nbytes):
+    async def wrong(
+        self: Sink, buf: RegistrationSlice, offset: int, nbytes: int
+    ) -> None:
         if offset == MIB:
             buf.view[12345] ^= 1
         await write(self, buf, offset, nbytes)
@@ -180,7 +191,9 @@ def test_a_source_that_shrinks_is_an_error(
 ) -> None:
     real = FileEnd.read
 
-    async def shrink(self, buf, offset, nbytes):
+    async def shrink(
+        self: FileEnd, buf: RegistrationSlice, offset: int, nbytes: int
+    ) -> None:
         os.truncate(source, MIB)
         await real(self, buf, offset, nbytes)
 

@@ -156,9 +156,8 @@ async def test_what_the_command_makes_needs_nothing(image: Path) -> None:
     assert not makes_it(f"emu:{image}")
     assert not makes_it("/dev/ugds_drv0")
     assert not makes_it("vfio:0000:65:00.0")
-    image.rename(
-        f"{image}.ns2"
-    )  # a second namespace of a controller whose first is gone
+    # The second namespace of a controller whose first is gone.
+    image.rename(f"{image}.ns2")
     assert not makes_it(f"emu:{image}?namespaces=1:1MiB,2:1MiB")
     link = image.with_name("link")
     link.symlink_to("nowhere")

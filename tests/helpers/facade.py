@@ -40,7 +40,7 @@ class Facade:
     def __getattr__(self, name: str) -> object:
         if name == "controller":
             return Facade(self.inner.controller)  # type: ignore[attr-defined]
-        value = getattr(self.inner, name)
+        value = getattr(self.inner, "close" if name == "aclose" else name)
         if name in AWAITED:
             return _awaitable(value)
         if name in WRAPPED:

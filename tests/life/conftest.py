@@ -1,4 +1,4 @@
-"""A pairwise matrix of loops, completion modes and stepping."""
+"""A pairwise matrix of loops, completion modes and stepping; ``few`` of it if marked."""
 
 from __future__ import annotations
 
@@ -51,7 +51,21 @@ class Live(Protocol):
     ) -> AbstractAsyncContextManager[Namespace]: ...
 
 
-@pytest.fixture(params=CASES, ids=lambda c: f"{c.loop}-{c.mode}-step{c.step}")
+FEW = (CASES[0], CASES[4], CASES[8], CASES[9])  # every value
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        few = metafunc.definition.get_closest_marker("few") is not None
+        metafunc.parametrize(
+            "case",
+            FEW if few else CASES,
+            ids=lambda c: f"{c.loop}-{c.mode}-step{c.step}",
+            indirect=True,
+        )
+
+
+@pytest.fixture
 def case(request: pytest.FixtureRequest) -> Case:
     cell: Case = request.param
     return cell

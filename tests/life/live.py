@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final, Unpack
 
@@ -33,8 +33,11 @@ async def live(
         yield ns
         if not ns.closed:
             check_clean(ns)
-    finally:
         await ns.aclose(timeout_s=5)
+    finally:
+        # After a failure: it shall not be the next test's problem.
+        with anyio.CancelScope(shield=True):
+            await ns.controller.aclose(timeout_s=1, force=True)
 
 
 def check_clean(ns: Namespace) -> None:
@@ -55,6 +58,26 @@ async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < end, "the awaited state did not come"
         await anyio.sleep(0.001)
+
+
+async def cancelled_when(
+    condition: Callable[[], bool], call: Callable[[], Awaitable[object]]
+) -> bool:
+    """Await a call, cancel it once the condition holds; whether it raised for that."""
+    caught = False
+
+    async def work() -> None:
+        nonlocal caught
+        with scope:
+            await call()
+        caught = scope.cancelled_caught
+
+    scope = anyio.CancelScope()
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        await until(condition)
+        scope.cancel()
+    return caught
 
 
 class Clock:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a command costs the embedded controller: stepped, and by its own threads. Not a test; prints numbers. */
+/* What a command costs the embedded controller, stepped and by its own threads. Prints numbers. */
 #define _GNU_SOURCE
 #include "emu_host.h"
 
@@ -68,8 +68,10 @@ static void stepped(const char *name, struct emu_params p, uint32_t batch, uint3
 			got += reap(&b, batch - got);
 	}
 	all = now_ns() - all;
-	diag("%s: stepped, batch %u: %.1f ns a command in emu_step (clock included), %.1f in all, %.1f%% stepped", name, batch,
-	     (double)step / (rounds * batch), (double)all / (rounds * batch), 100.0 * (double)n / (rounds * batch));
+	diag("%s: stepped, batch %u: %.1f ns a command in emu_step (clock included), %.1f in all, %.1f%% "
+	     "stepped",
+	     name, batch, (double)step / (rounds * batch), (double)all / (rounds * batch),
+	     100.0 * (double)n / (rounds * batch));
 	done(&b);
 }
 

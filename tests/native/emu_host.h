@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A raw NVMe host for tests of the embedded controller: registers, rings and PRPs by hand, nothing of the library. */
+/* A raw NVMe host for tests of the embedded controller: registers, rings and PRPs by hand. */
 #ifndef TESTS_EMU_HOST_H
 #define TESTS_EMU_HOST_H
 
@@ -22,21 +22,21 @@
 #define diag(fmt, ...) (printf("# " fmt "\n", ##__VA_ARGS__), fflush(stdout))
 
 /* Equal integers; a failure prints both. */
-#define is(got, want, ...)                                                                                  \
-	do {                                                                                                \
-		long long is_got = (long long)(got), is_want = (long long)(want);                           \
-		if (!ok(is_got == is_want, __VA_ARGS__))                                                    \
-			diag("line %d: got %lld (0x%llx), want %lld (0x%llx)", __LINE__, is_got,             \
-			     (unsigned long long)is_got, is_want, (unsigned long long)is_want);             \
+#define is(got, want, ...)                                                                       \
+	do {                                                                                     \
+		long long is_got = (long long)(got), is_want = (long long)(want);                \
+		if (!ok(is_got == is_want, __VA_ARGS__))                                         \
+			diag("line %d: got %lld (0x%llx), want %lld (0x%llx)", __LINE__, is_got, \
+			     (unsigned long long)is_got, is_want, (unsigned long long)is_want);  \
 	} while (0)
 
 /* What the rest of the test stands on. */
-#define must(cond, ...)                                                     \
-	do {                                                                \
-		if (!ok((cond), __VA_ARGS__)) {                             \
-			printf("Bail out! %s:%d\n", __FILE__, __LINE__);    \
-			exit(1);                                            \
-		}                                                           \
+#define must(cond, ...)                                                  \
+	do {                                                             \
+		if (!ok((cond), __VA_ARGS__)) {                          \
+			printf("Bail out! %s:%d\n", __FILE__, __LINE__); \
+			exit(1);                                         \
+		}                                                        \
 	} while (0)
 
 /* Memory that the device may reach, page by page. */
@@ -74,10 +74,22 @@ struct host {
 UNUSED static struct emu_params host_params(void)
 {
 	struct emu_params p = {
-		.vwc = true, .step = true, .mdts = 5, .mpsmax = 4, .to = 20, .aerl = 3, .acl = 3, .mqes = 1023,
-		.queues = 8, .vectors = 9, .threads = 2, .nr_ns = 1, .seed = 1,
+		.vwc = true,
+		.step = true,
+		.mdts = 5,
+		.mpsmax = 4,
+		.to = 20,
+		.aerl = 3,
+		.acl = 3,
+		.mqes = 1023,
+		.queues = 8,
+		.vectors = 9,
+		.threads = 2,
+		.nr_ns = 1,
+		.seed = 1,
 		.ns = { { .nsid = 1, .lba_bytes = 512, .nbytes = 64 << 20 } },
-		.serial = "TEST0001", .model = "aiougds embedded controller",
+		.serial = "TEST0001",
+		.model = "aiougds embedded controller",
 	};
 
 	return p;
@@ -176,10 +188,7 @@ static inline void hq_put(struct hq *q, const struct nvme_sqe *s)
 	q->sq_tail = q->sq_tail + 1 == q->size ? 0 : q->sq_tail + 1;
 }
 
-static inline void hq_ring(struct host *h, struct hq *q)
-{
-	host_doorbell(h, q->qid, false, q->sq_tail);
-}
+static inline void hq_ring(struct host *h, struct hq *q) { host_doorbell(h, q->qid, false, q->sq_tail); }
 
 static inline bool hq_look(struct hq *q, struct nvme_cqe *ret)
 {
@@ -236,7 +245,8 @@ UNUSED static uint16_t host_cmd(struct host *h, struct hq *q, struct nvme_sqe s,
 	hq_ring(h, q);
 	st = hq_wait(h, q, &c);
 	if (NVME_CQE_CID(le32_get(c.dw3)) != le16_get(s.cid))
-		must(false, "completion is of command %u, not %u", NVME_CQE_CID(le32_get(c.dw3)), le16_get(s.cid));
+		must(false, "completion is of command %u, not %u", NVME_CQE_CID(le32_get(c.dw3)),
+		     le16_get(s.cid));
 	if (ret_dw0)
 		*ret_dw0 = le32_get(c.dw0);
 	return st & 0x7ff;
@@ -337,7 +347,8 @@ UNUSED static uint16_t host_delete(struct host *h, struct hq *q)
 }
 
 /* PRP1 and PRP2 for [off, off + nbytes) of @d; @list takes what needs a list (4 KiB memory pages). */
-UNUSED static void host_prp(struct nvme_sqe *s, const struct dma *d, size_t off, size_t nbytes, struct dma *list)
+UNUSED static void host_prp(struct nvme_sqe *s, const struct dma *d, size_t off, size_t nbytes,
+			    struct dma *list)
 {
 	size_t first = PAGE - (((uintptr_t)d->p + off) & (PAGE - 1)), left, slot = 0;
 	le64_t *entries = list ? (le64_t *)(void *)list->p : NULL;

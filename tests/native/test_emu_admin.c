@@ -26,16 +26,19 @@ static void features(struct host *h)
 {
 	uint32_t v = 0;
 
-	is(feature(h, NVME_ADM_SET_FEATURES, NVME_FEAT_NUM_QUEUES, 99 << 16 | 3, &v), 0, "ask for 4 SQs and 100 CQs");
+	is(feature(h, NVME_ADM_SET_FEATURES, NVME_FEAT_NUM_QUEUES, 99 << 16 | 3, &v), 0,
+	   "ask for 4 SQs and 100 CQs");
 	is(v, 7 << 16 | 3, "4 and 8 are granted");
-	is(feature(h, NVME_ADM_SET_FEATURES, NVME_FEAT_NUM_QUEUES, 0xffff, &v), NVME_SC_INVALID_FIELD, "65536 is invalid");
+	is(feature(h, NVME_ADM_SET_FEATURES, NVME_FEAT_NUM_QUEUES, 0xffff, &v), NVME_SC_INVALID_FIELD,
+	   "65536 is invalid");
 	is(feature(h, NVME_ADM_SET_FEATURES, NVME_FEAT_NUM_QUEUES, 7 << 16 | 7, &v), 0, "ask again");
 	is(feature(h, NVME_ADM_GET_FEATURES, NVME_FEAT_NUM_QUEUES, 0, &v), 0, "get it");
 	is(v, 7 << 16 | 7, "8 and 8");
 	is(feature(h, NVME_ADM_SET_FEATURES, NVME_FEAT_ARBITRATION, 0x01020303, &v), 0, "set arbitration");
 	is(feature(h, NVME_ADM_GET_FEATURES, NVME_FEAT_ARBITRATION, 0, &v), 0, "get arbitration");
 	is(v, 0x01020303, "it is kept");
-	is(feature(h, NVME_ADM_SET_FEATURES, NVME_FEAT_IRQ_COALESCE, 0x0101, &v), 0, "interrupt coalescing is accepted");
+	is(feature(h, NVME_ADM_SET_FEATURES, NVME_FEAT_IRQ_COALESCE, 0x0101, &v), 0,
+	   "interrupt coalescing is accepted");
 	is(feature(h, NVME_ADM_SET_FEATURES, 0x7e, 0, &v), NVME_SC_INVALID_FIELD, "an unknown feature");
 	is(feature(h, NVME_ADM_GET_FEATURES, 0x7e, 0, &v), NVME_SC_INVALID_FIELD, "an unknown feature");
 }
@@ -49,20 +52,28 @@ static void queues(struct host *h)
 	sq = dma_at(&q.sq, 0);
 	cq = dma_at(&q.cq, 0);
 	is(create(h, NVME_ADM_CREATE_CQ, cq, 63 << 16 | 0, 3), CMD(NVME_SC_INVALID_QID), "CQ 0");
-	is(create(h, NVME_ADM_CREATE_CQ, cq, 63 << 16 | 9, 3), CMD(NVME_SC_INVALID_QID), "CQ beyond what was granted");
+	is(create(h, NVME_ADM_CREATE_CQ, cq, 63 << 16 | 9, 3), CMD(NVME_SC_INVALID_QID),
+	   "CQ beyond what was granted");
 	is(create(h, NVME_ADM_CREATE_CQ, cq, 0 << 16 | 1, 3), CMD(NVME_SC_INVALID_QSIZE), "CQ of one entry");
-	is(create(h, NVME_ADM_CREATE_CQ, cq, 1024 << 16 | 1, 3), CMD(NVME_SC_INVALID_QSIZE), "CQ of MQES + 2");
-	is(create(h, NVME_ADM_CREATE_CQ, cq, 63 << 16 | 1, 9 << 16 | 3), CMD(NVME_SC_INVALID_VECTOR), "no such vector");
+	is(create(h, NVME_ADM_CREATE_CQ, cq, 1024 << 16 | 1, 3), CMD(NVME_SC_INVALID_QSIZE),
+	   "CQ of MQES + 2");
+	is(create(h, NVME_ADM_CREATE_CQ, cq, 63 << 16 | 1, 9 << 16 | 3), CMD(NVME_SC_INVALID_VECTOR),
+	   "no such vector");
 	is(create(h, NVME_ADM_CREATE_CQ, cq, 63 << 16 | 1, 2), NVME_SC_INVALID_FIELD, "CQ not contiguous");
-	is(create(h, NVME_ADM_CREATE_CQ, cq + 64, 63 << 16 | 1, 3), NVME_SC_INVALID_PRP_OFFSET, "CQ not on a page");
-	is(create(h, NVME_ADM_CREATE_SQ, sq, 63 << 16 | 1, 1 << 16 | 1), CMD(NVME_SC_CQ_INVALID), "SQ without its CQ");
+	is(create(h, NVME_ADM_CREATE_CQ, cq + 64, 63 << 16 | 1, 3), NVME_SC_INVALID_PRP_OFFSET,
+	   "CQ not on a page");
+	is(create(h, NVME_ADM_CREATE_SQ, sq, 63 << 16 | 1, 1 << 16 | 1), CMD(NVME_SC_CQ_INVALID),
+	   "SQ without its CQ");
 	is(create(h, NVME_ADM_CREATE_CQ, cq, 1023 << 16 | 1, 3), 0, "CQ of MQES + 1");
 	is(create(h, NVME_ADM_CREATE_CQ, cq, 63 << 16 | 1, 3), CMD(NVME_SC_INVALID_QID), "CQ 1 again");
 	is(create(h, NVME_ADM_CREATE_SQ, sq, 63 << 16 | 0, 1 << 16 | 1), CMD(NVME_SC_INVALID_QID), "SQ 0");
-	is(create(h, NVME_ADM_CREATE_SQ, sq, 0 << 16 | 1, 1 << 16 | 1), CMD(NVME_SC_INVALID_QSIZE), "SQ of one entry");
-	is(create(h, NVME_ADM_CREATE_SQ, sq, 63 << 16 | 1, 1 << 16), NVME_SC_INVALID_FIELD, "SQ not contiguous");
+	is(create(h, NVME_ADM_CREATE_SQ, sq, 0 << 16 | 1, 1 << 16 | 1), CMD(NVME_SC_INVALID_QSIZE),
+	   "SQ of one entry");
+	is(create(h, NVME_ADM_CREATE_SQ, sq, 63 << 16 | 1, 1 << 16), NVME_SC_INVALID_FIELD,
+	   "SQ not contiguous");
 	is(create(h, NVME_ADM_CREATE_SQ, sq, 63 << 16 | 1, 1 << 16 | 1), 0, "SQ 1");
-	is(create(h, NVME_ADM_CREATE_SQ, sq, 63 << 16 | 1, 1 << 16 | 1), CMD(NVME_SC_INVALID_QID), "SQ 1 again");
+	is(create(h, NVME_ADM_CREATE_SQ, sq, 63 << 16 | 1, 1 << 16 | 1), CMD(NVME_SC_INVALID_QID),
+	   "SQ 1 again");
 	is(create(h, NVME_ADM_DELETE_CQ, 0, 1, 0), CMD(NVME_SC_INVALID_QUEUE_DELETION), "CQ with an SQ");
 	is(create(h, NVME_ADM_DELETE_SQ, 0, 2, 0), CMD(NVME_SC_INVALID_QID), "SQ that is not there");
 	is(create(h, NVME_ADM_DELETE_SQ, 0, 0, 0), CMD(NVME_SC_INVALID_QID), "the admin SQ");
@@ -207,7 +218,10 @@ static void bring_up_errors(void)
 	struct emu_params p = host_params();
 	struct host h;
 	uint32_t good = NVME_CC_IOSQES(6) | NVME_CC_IOCQES(4) | NVME_CC_EN;
-	const struct { uint32_t cc; const char *what; } bad[] = {
+	const struct {
+		uint32_t cc;
+		const char *what;
+	} bad[] = {
 		{ NVME_CC_EN, "no entry sizes" },
 		{ good | NVME_CC_MPS(5), "MPS above MPSMAX" },
 		{ good | NVME_CC_AMS(1), "WRR where there is none" },
@@ -262,7 +276,8 @@ int main(void)
 	logs(&h);
 	events(&h);
 	is(host_admin(&h, (struct nvme_sqe){ .opcode = NVME_ADM_KEEP_ALIVE }, NULL), 0, "keep alive");
-	is(host_admin(&h, (struct nvme_sqe){ .opcode = NVME_ADM_DBBUF }, NULL), NVME_SC_INVALID_OPCODE, "no DBBUF here");
+	is(host_admin(&h, (struct nvme_sqe){ .opcode = NVME_ADM_DBBUF }, NULL), NVME_SC_INVALID_OPCODE,
+	   "no DBBUF here");
 	host_close(&h);
 	host_open(&h, &p);
 	bad_doorbells(&h);

@@ -57,9 +57,12 @@ static void identify(struct host *h)
 
 static void data(struct host *h, struct hq *q)
 {
-	static const struct { uint32_t nlb; size_t off; } shapes[] = {
-		{ 1, 0 }, { 1, 4 }, { 8, 0 }, { 8, 512 }, { 16, 0 }, { 16, 2048 }, { 17, 0 }, { 64, 8 }, { 256, 0 },
-		{ 255, 3584 },
+	static const struct {
+		uint32_t nlb;
+		size_t off;
+	} shapes[] = {
+		{ 1, 0 },     { 1, 4 },	 { 8, 0 },  { 8, 512 }, { 16, 0 },
+		{ 16, 2048 }, { 17, 0 }, { 64, 8 }, { 256, 0 }, { 255, 3584 },
 	};
 	struct dma w = dma_new(h, 40 * PAGE, EMU_DMA_READ), r = dma_new(h, 40 * PAGE, EMU_DMA_WRITE);
 	struct dma list = dma_new(h, PAGE, EMU_DMA_READ);
@@ -122,7 +125,8 @@ static void refusals(struct host *h, struct hq *q)
 	s.prp1 = le64_put((uintptr_t)d.p);
 	is(host_cmd(h, q, s, NULL), NVME_SC_DATA_TRANSFER, "an address is no bus address");
 	s.prp1 = le64_put(dma_at(&ro, 0));
-	is(host_cmd(h, q, s, NULL), NVME_SC_DATA_TRANSFER, "a read into memory that is read-only for the device");
+	is(host_cmd(h, q, s, NULL), NVME_SC_DATA_TRANSFER,
+	   "a read into memory that is read-only for the device");
 	dma_unmap(h, &ro);
 	is(host_cmd(h, q, s, NULL), NVME_SC_DATA_TRANSFER, "a read into unmapped memory");
 	emu_get_counters(h->e, &after);

@@ -7,7 +7,8 @@
 
 static void ranges(struct host *h, struct hq *q)
 {
-	struct dma d = dma_new(h, 16 * PAGE, DMA_RW), r = dma_new(h, 16 * PAGE, DMA_RW), list = dma_new(h, PAGE, 1);
+	struct dma d = dma_new(h, 16 * PAGE, DMA_RW), r = dma_new(h, 16 * PAGE, DMA_RW),
+		   list = dma_new(h, PAGE, 1);
 	struct nvme_dsm_range *range = (void *)r.p;
 	struct nvme_sqe s = host_rw(NVME_IO_WRITE, 100, 128);
 
@@ -49,7 +50,8 @@ static void ranges(struct host *h, struct hq *q)
 	fill_pattern(r.p, 65536, 1);
 	ok(!memcmp(d.p + 512, r.p + 5 * 512, 5 * 512), "the blocks between are kept");
 	memset(r.p, 0, 8192);
-	ok(!memcmp(d.p, r.p, 512) && !memcmp(d.p + 6 * 512, r.p, 10 * 512), "deallocated blocks read as zeros");
+	ok(!memcmp(d.p, r.p, 512) && !memcmp(d.p + 6 * 512, r.p, 10 * 512),
+	   "deallocated blocks read as zeros");
 	range[0].slba = le64_put(UINT64_MAX);
 	range[0].nlb = le32_put(2);
 	s = host_rw(NVME_IO_DSM, 0, 1);
@@ -161,7 +163,8 @@ static void namespaces(void)
 
 	p.nr_ns = 3;
 	p.ns[0] = (struct emu_ns_params){ .nsid = 7, .lba_bytes = 4096, .nbytes = 1 << 20 };
-	p.ns[1] = (struct emu_ns_params){ .nsid = 2, .lba_bytes = 512, .metadata_bytes = 8, .nbytes = 1 << 20 };
+	p.ns[1] =
+		(struct emu_ns_params){ .nsid = 2, .lba_bytes = 512, .metadata_bytes = 8, .nbytes = 1 << 20 };
 	p.ns[2] = (struct emu_ns_params){ .nsid = 4, .lba_bytes = 65536, .nbytes = 1 << 20 };
 	host_open(&h, &p);
 	host_queue(&h, &q, 1, 8);

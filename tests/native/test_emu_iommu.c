@@ -63,18 +63,20 @@ static void addresses(void)
 	emu_dma_unmap(a.e, handle);
 	is(emu_dma_map(a.e, NULL, 64, DMA_RW, &ext, &nr, &handle), -EFAULT, "no address");
 	is(emu_dma_map(a.e, da.p, 0, DMA_RW, &ext, &nr, &handle), -EINVAL, "no length");
-	is(emu_dma_map(a.e, (void *)(UINTPTR_MAX - 4095), PAGE, DMA_RW, &ext, &nr, &handle), -EFAULT, "wraps");
+	is(emu_dma_map(a.e, (void *)(UINTPTR_MAX - 4095), PAGE, DMA_RW, &ext, &nr, &handle), -EFAULT,
+	   "wraps");
 	dma_unmap(&b, &db);
 	dma_free(&a, &da);
 	host_close(&a);
 	host_close(&b);
 }
 
-/* More live pages than the first ring of addresses has, then a million single pages: flat memory, no reuse soon. */
+/* More pages than the first ring of addresses has, then a million single ones: flat memory, no reuse soon. */
 static void volume(void)
 {
 	struct emu_params p = host_params();
-	uint8_t *big = mmap(NULL, 6ull << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *big = mmap(NULL, 6ull << 30, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	uint64_t handle, held, last[64] = { 0 };
 	struct emu_extent *ext;
 	uint32_t again = 0;
@@ -105,7 +107,8 @@ static void volume(void)
 	}
 	after = rss_pages();
 	is(again, 0, "no address comes back soon");
-	ok(after - before < FLAT_PAGES, "memory is flat: %ld pages more after a million more", after - before);
+	ok(after - before < FLAT_PAGES, "memory is flat: %ld pages more after a million more",
+	   after - before);
 	munmap(big, 6ull << 30);
 	host_close(&h);
 }
@@ -136,7 +139,7 @@ static void *churn_main(void *arg)
 		hq_put(c->q, &s);
 		hq_ring(c->h, c->q);
 		if (race) {
-			/* under the command's feet: it ends well or with a transfer error, and is over either way */
+			/* under the command's feet: it ends well or with a transfer error */
 			dma_unmap(c->h, &d);
 			memset(c->buf, 0x11, 4 * PAGE);
 		}
@@ -182,7 +185,8 @@ static void races(void)
 		hq_done(h, &q[i]);
 	}
 	emu_get_counters(h->e, &n);
-	ok(c[0].good + c[1].good > 0, "reads: %u good, %u faulted", c[0].good + c[1].good, c[0].faults + c[1].faults);
+	ok(c[0].good + c[1].good > 0, "reads: %u good, %u faulted", c[0].good + c[1].good,
+	   c[0].faults + c[1].faults);
 	ok(n.iommu_faults >= c[0].faults + c[1].faults, "each fault is counted");
 	host_set_en(h, false);
 	hq_done(h, &h->admin);

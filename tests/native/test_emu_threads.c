@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Device threads, steppers and hosts at once: wake-ups, full queues, shadow doorbells, arbitration, resets. */
+/* Device threads, steppers and hosts at once: wake-ups, full queues, shadow doorbells, weights, resets. */
 #define _GNU_SOURCE
 #include <pthread.h>
 
 #include "emu_host.h"
 
-/* A command, a pause long enough for the threads to fall asleep (or nearly), a command: no wake-up is missed. */
+/* A command, a pause in which the threads fall asleep (or nearly), a command: no wake-up is missed. */
 static void wake_ups(void)
 {
 	struct emu_params p = host_params();
@@ -39,7 +39,8 @@ static void wake_ups(void)
 static void full_queue(void)
 {
 	struct emu_params p = host_params();
-	struct nvme_sqe s = { .opcode = NVME_ADM_CREATE_CQ }, io = { .opcode = NVME_IO_FLUSH, .nsid = le32_put(1) };
+	struct nvme_sqe s = { .opcode = NVME_ADM_CREATE_CQ },
+			io = { .opcode = NVME_IO_FLUSH, .nsid = le32_put(1) };
 	struct hq q[4], *cq = &q[0];
 	uint32_t seen[4] = { 0 }, wrong = 0;
 	struct host h;
@@ -77,7 +78,8 @@ static void full_queue(void)
 
 			if (!hq_wait_for(&h, cq, &c, WAIT_NS))
 				must(false, "completion %u of round %u", n, round);
-			wrong += le16_get(c.sqid) < 1 || le16_get(c.sqid) > 4 || NVME_CQE_STATUS(le32_get(c.dw3));
+			wrong += le16_get(c.sqid) < 1 || le16_get(c.sqid) > 4 ||
+				 NVME_CQE_STATUS(le32_get(c.dw3));
 			seen[(le16_get(c.sqid) - 1) & 3]++;
 		}
 	}
@@ -98,6 +100,7 @@ static void shadow_doorbells(void)
 	struct host h;
 	struct hq q;
 	uint32_t done = 0, sent = 0;
+	uint16_t spare[32], nr_spare = 32; /* pages that no command owns */
 
 	p.dbbuf = true;
 	host_open(&h, &p);
@@ -109,14 +112,17 @@ static void shadow_doorbells(void)
 	h.shadow = (uint32_t *)(void *)db.p;
 	h.eventidx = (uint32_t *)(void *)(db.p + PAGE);
 	host_queue(&h, &q, 1, 64);
-	d = dma_new(&h, 256 * PAGE, DMA_RW);
+	d = dma_new(&h, 32 * PAGE, DMA_RW);
 	atomic_store(&h.mmio_writes, 0);
 	s = host_rw(NVME_IO_READ, 0, 8);
+	for (uint16_t i = 0; i < 32; i++)
+		spare[i] = i;
 	while (done < 20000) {
 		struct nvme_cqe cqe = { 0 };
 
-		if (sent < 20000 && sent - done < 32) {
-			host_prp(&s, &d, sent % 256 * PAGE, PAGE, NULL);
+		if (sent < 20000 && nr_spare) {
+			s.cid = le16_put(spare[--nr_spare]);
+			host_prp(&s, &d, sent % 32 * PAGE, PAGE, NULL);
 			hq_put(&q, &s);
 			hq_ring(&h, &q);
 			sent++;
@@ -129,6 +135,7 @@ static void shadow_doorbells(void)
 			must(false, "completion %u", done);
 		if (NVME_CQE_STATUS(le32_get(cqe.dw3)))
 			must(false, "a status");
+		spare[nr_spare++] = NVME_CQE_CID(le32_get(cqe.dw3));
 		done++;
 	}
 	ok(h.mmio_writes < 20000, "20000 reads took %llu doorbell writes", (unsigned long long)h.mmio_writes);
@@ -233,7 +240,8 @@ static void lanes(const char *path, bool step)
 	for (uint32_t i = 0; i < 4; i++)
 		pthread_join(t[i], NULL);
 	emu_get_counters(h.e, &c);
-	is(c.commands, 4 * 6400, "four lanes on %s, step=%d: all served once", path ? "a file" : "memory", step);
+	is(c.commands, 4 * 6400, "four lanes on %s, step=%d: all served once", path ? "a file" : "memory",
+	   step);
 	if (step)
 		ok(c.stepped > 0, "%llu were stepped", (unsigned long long)c.stepped);
 	else
@@ -321,7 +329,7 @@ static void resets(void)
 	emu_free(h.e);
 }
 
-/* Weighted round robin: with one thread and work in all classes, completions come by weight, urgent ones first. */
+/* Weighted round robin: work in all classes, one thread; completions come by weight, urgent ones first. */
 static void weights(void)
 {
 	struct emu_params p = host_params();
@@ -371,8 +379,8 @@ static void weights(void)
 	for (uint32_t i = 100; i < 100 + 28 * 3; i++)
 		early[order[i]]++;
 	ok(urgent_last <= 132, "urgent commands come first (the last was %u)", urgent_last);
-	ok(early[2] > early[3] && early[3] > early[4] && early[4], "then high, medium, low: %u %u %u", early[2],
-	   early[3], early[4]);
+	ok(early[2] > early[3] && early[3] > early[4] && early[4], "then high, medium, low: %u %u %u",
+	   early[2], early[3], early[4]);
 	for (uint32_t i = 0; i < 4; i++)
 		hq_done(&h, &q[i]);
 	host_close(&h);
