@@ -69,6 +69,7 @@ class Batch:
         "_ready",
         "_requests",
         "_serial",
+        "_timed",
         "_window",
         "_words",
         "capacity",
@@ -84,6 +85,7 @@ class Batch:
         self._window = window
         self._native: CData = ffi.NULL
         self._closed = False
+        self._timed = False  # a deadline may be running in C
         self._serial = 0
         # by number: cookie, registration, and how to describe a failure
         self._cookies: dict[int, tuple[object, PinnedMemory | None, Request]] = {}
@@ -220,6 +222,9 @@ class Batch:
             packed = array("Q", [word for request in sent for word in request])
             bad = ffi.new("uint32_t *")
             start = ffi.from_buffer("struct ugds_req[]", packed)
+            if self._timed and not lib.ugds_batch_pending(self._native):
+                channel.disarm(self._native)
+                self._timed = False
             count = len(packed) // WORDS
             code = lib.ugds_batch_submit(
                 self._native, self._window.ptr, start, count, bad
@@ -234,6 +239,7 @@ class Batch:
                 error.add_note(f"item {index}")
                 raise error
             if timeout_s is not None:
+                self._timed = True
                 lib.ugds_batch_deadline(self._native, seconds_to_ns(timeout_s))
         for request in requests:
             if not request[2] and not self._is_flush(request):  # nothing to move
@@ -324,6 +330,7 @@ class Batch:
         self._requests.clear()
         channel = self._channel
         if channel is not None and not channel.closed:
+            self._timed = True
             lib.ugds_batch_cancel(self._native, channel.grace_ns)
 
     async def aclose(self) -> None:
@@ -343,6 +350,7 @@ class Batch:
         finally:
             if not channel.closed:
                 self._take(channel, None)
+                channel.disarm(self._native)
                 channel.give_batch(self._native, self.capacity)
             self._closed = True
             self._cookies.clear()

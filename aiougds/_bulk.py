@@ -23,7 +23,7 @@ from aiougds._errors import (
 from aiougds._failure import NAMES, Request, ended, refused
 from aiougds._ffi import NULL, Record, ffi, lib, records, seconds_to_ns, words
 from aiougds._pinned import PinnedMemory, RegistrationSlice
-from aiougds._transfer import Window, check_timeout, locate, whole
+from aiougds._transfer import Clock, Window, check_timeout, locate, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -326,6 +326,7 @@ async def run(items: Items, count: int, timeout_s: float | None) -> list[int]:
         _check_all(items, count)  # C sees one window at a time
     batch = channel.take_batch(capacity)
     results: list[int | UGDSError] = []
+    clock = Clock(timeout_s)
     first = 0
     try:
         while first < count:
@@ -337,7 +338,7 @@ async def run(items: Items, count: int, timeout_s: float | None) -> list[int]:
                 error.add_note(f"item {index}")
                 raise error
             if ready < size:
-                await _finish(channel, batch, size, items, timeout_s)
+                await _finish(channel, batch, size, items, clock.left())
             results = _results(channel, batch, items, results, timeout_s)
             first += size
     finally:
@@ -410,14 +411,16 @@ async def _finish(
     """Wait until all of a window have ended; when cancelled, too."""
     if timeout_s is not None:
         lib.ugds_batch_deadline(batch, seconds_to_ns(timeout_s))
-    if lib.ugds_batch_notify(batch, size):
-        return
     try:
-        await channel.wait(lib.ugds_batch_token(batch), items.keep)
+        if not lib.ugds_batch_notify(batch, size):
+            await channel.wait(lib.ugds_batch_token(batch), items.keep)
     except BaseException:
         # Cancelled, and all have ended: take their results, so that it can be reused.
         _harvest(channel, batch, items, None, timeout_s)
+        channel.disarm(batch)
         raise
+    if timeout_s is not None:
+        channel.disarm(batch)
 
 
 def _harvest(

@@ -14,7 +14,7 @@ from errno import EBUSY
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import UGDSError
-from aiougds._ffi import ffi, lib, records
+from aiougds._ffi import NEVER, ffi, lib, records
 
 if TYPE_CHECKING:
     from aiougds._device import Device
@@ -161,6 +161,7 @@ class Channel:
                 lib.ugds_batch_harvest(batch, self._out, REAP)
                 self.abandoned.append((batch, room))
             else:
+                self.disarm(batch)
                 self.give_batch(batch, room)
         spare = self.spare.get(capacity)
         if spare:
@@ -183,6 +184,11 @@ class Channel:
         batch = self.take_batch(SMALL)
         del self.batches[lib.ugds_batch_token(batch)]
         return batch
+
+    def disarm(self, batch: CData) -> None:
+        """Put off the deadline of a batch that has ended: it is not the next one's."""
+        if not self.closed:
+            lib.ugds_batch_deadline(batch, NEVER)
 
     def give_batch(self, batch: CData, capacity: int) -> None:
         """Take back a batch; kept for the next one when it is idle."""

@@ -16,7 +16,7 @@ from aiougds._errors import (
 from aiougds._failure import NAMES
 from aiougds._ffi import lib
 from aiougds._pinned import PinnedMemory
-from aiougds._transfer import check_timeout, locate, whole
+from aiougds._transfer import Clock, check_timeout, locate, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 class AsCompleted:
     """Iterator over ``(index, result)``; made by :meth:`Namespace.as_completed`."""
 
-    __slots__ = ("_batch", "_entered", "_left", "_ready", "_requests", "_timeout_s")
+    __slots__ = (
+        "_batch",
+        "_clock",
+        "_entered",
+        "_left",
+        "_ready",
+        "_requests",
+        "_timeout_s",
+    )
 
     def __init__(
         self,
@@ -43,6 +51,7 @@ class AsCompleted:
         self._requests = _checked(window, op, list(requests))
         self._batch = Batch(window, capacity)
         self._timeout_s = timeout_s
+        self._clock = Clock(None)
         self._left = deque((index, op, *r) for index, r in enumerate(self._requests))
         self._ready: deque[tuple[int, int | UGDSError]] = deque()
         self._entered = False
@@ -59,12 +68,13 @@ class AsCompleted:
             else:
                 batch.write(buf, offset=offset, cookie=index)
             room -= 1
-        batch.submit(timeout_s=self._timeout_s)
+        batch.submit(timeout_s=self._clock.left())
 
     async def __aenter__(self) -> Self:
         if self._entered:
             raise ClosedError("as_completed() was entered before; call it again")
         self._entered = True
+        self._clock = Clock(self._timeout_s)
         await self._batch.__aenter__()
         self._refill()
         return self

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import sys
 from asyncio import _get_running_loop
+from importlib import import_module
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -27,6 +28,7 @@ from aiougds._home import UNKNOWN, Home, Line, Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
+    from types import ModuleType
 
 T = TypeVar("T")
 
@@ -112,16 +114,18 @@ class AsyncioHome(Home):
 
     def dispatch(self, line: Line, words: list[int]) -> None:
         pop = line.waiters.pop
+        new = tuple.__new__  # half the time of Record(...)
         it = iter(words)
-        for token, result, status, done in zip(it, it, it, it, strict=True):
-            entry = pop(token, None)
+        for four in zip(it, it, it, it, strict=True):
+            entry = pop(four[0], None)
             if entry is None:
                 continue
-            future = cast("asyncio.Future[Record]", entry[0])
-            if result < 0 and (status >> 24) & 0xFF == UNKNOWN:
+            future: asyncio.Future[Record] = entry[0]  # type: ignore[assignment]
+            record = new(Record, four)
+            if record[1] < 0 and record.outcome == UNKNOWN:
                 line.strand(entry[1])
             if not future.done():
-                future.set_result(Record(token, result, status, done))
+                future.set_result(record)
 
     def watch(self, fd: int, callback: Callable[[], None]) -> None:
         self.loop.add_reader(fd, callback)
@@ -190,6 +194,14 @@ def _anyio_shield() -> contextlib.AbstractContextManager[object]:
 _asyncio_homes: Final[dict[int, AsyncioHome]] = {}
 
 
+def _trio_part() -> ModuleType | None:
+    """Return our half for trio, once the program has imported trio."""
+    if "trio" not in sys.modules:
+        return None
+    part = sys.modules.get("aiougds._completion_trio")
+    return part or import_module("aiougds._completion_trio")
+
+
 def current_home() -> Home:
     """Return where this code runs; a WrongLoopError where nothing can be awaited."""
     loop = _get_running_loop()
@@ -205,10 +217,9 @@ def current_home() -> Home:
         return home
     if blocking_depth():
         return thread_home()
-    if "trio" in sys.modules:
-        from aiougds import _completion_trio
-
-        trio_home = _completion_trio.home_here()
+    trio_part = _trio_part()
+    if trio_part is not None:
+        trio_home: Home | None = trio_part.home_here()
         if trio_home is not None:
             return trio_home
     raise WrongLoopError(
@@ -249,12 +260,10 @@ def run_blocking(work: Coroutine[object, object, T]) -> T:
 
 def refuse_inside_loop() -> None:
     """Raise when an event loop runs here, which a blocking call would stop."""
-    running = _get_running_loop() is not None
-    if not running and "trio" in sys.modules:
-        from aiougds import _completion_trio
-
-        running = _completion_trio.token_here() is not None
-    if running:
+    trio = sys.modules.get("trio")
+    if _get_running_loop() is not None or (
+        trio is not None and trio.lowlevel.in_trio_run()
+    ):
         raise WrongLoopError(
             "aiougds.blocking was called inside a running event loop, which it would "
             "stop; use the awaitable functions of aiougds here"

@@ -76,14 +76,12 @@ class ThreadHome(Home):
         poller.poll()
 
     def post(self, work: Callable[[], None]) -> bool:
-        with self.lock:
-            work()
+        work()
         return True
 
     def forget(self) -> None:
-        """In a fork's child: the channels are the parent's, the lock may be held."""
+        """In a fork's child: the channels are the parent's."""
         self.channels.clear()
-        self.lock = threading.RLock()
 
 
 class _ThreadLocal(threading.local):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, cast
 
 import outcome
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from aiougds._ffi import Record
 
 T = TypeVar("T")
+CANCELLED: Final = float("-inf")  # the deadline of a scope that was cancelled
 homes: Final[dict[int, TrioHome]] = {}
 
 
@@ -42,6 +44,14 @@ class _TrioSignal:
         return came
 
 
+def _runs_on() -> bool:
+    """Whether a trio task runs here, and is not to stop at its next checkpoint."""
+    try:
+        return trio.current_effective_deadline() > CANCELLED
+    except RuntimeError:
+        return False
+
+
 class TrioHome(Home):
     """A trio run. Its readers are system tasks, so they end after the main task."""
 
@@ -50,6 +60,8 @@ class TrioHome(Home):
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         super().__init__()
         self.token = token
+        self.thread = get_ident()
+        self.running = _runs_on
         self._watched: dict[int, object] = {}
         trio.lowlevel.spawn_system_task(self._until_shutdown, name="aiougds home")
 
@@ -132,19 +144,11 @@ class TrioHome(Home):
         return True
 
 
-def token_here() -> trio.lowlevel.TrioToken | None:
-    """Return the token of the trio run that this code is in, if it is in one."""
-    try:
-        return trio.lowlevel.current_trio_token()
-    except RuntimeError:
-        return None
-
-
 def home_here() -> TrioHome | None:
-    """Return the home of the trio run that this code is in."""
-    token = token_here()
-    if token is None:
+    """Return the home of the trio run that this code is in, if it is in one."""
+    if not trio.lowlevel.in_trio_run():
         return None
+    token = trio.lowlevel.current_trio_token()
     home = homes.get(id(token))
     if home is None or home.token is not token:
         home = homes[id(token)] = TrioHome(token)

@@ -287,7 +287,10 @@ class Device:
     def poke(self) -> None:
         """Have every channel take what has completed."""
         for channel in list(self.channels.values()):
-            channel.home.post(channel.reap_if_free)
+            if channel.home.idle():
+                channel.reap_if_free()
+            else:
+                channel.home.post(channel.reap_if_free)
 
     async def close(self, timeout_s: float | None, *, force: bool) -> None:
         """Drain, give everything back and free the controller.
@@ -300,6 +303,7 @@ class Device:
         if self.closing:
             raise ControllerBusyError(f"{self.address} is being closed by someone else")
         home = current_home()
+        sweep()
         self.closing = True
         if self.event_fd >= 0:
             os.eventfd_write(self.event_fd, 1)  # its reader sees the end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from aiougds._ffi import Record, lib
@@ -43,7 +42,7 @@ class Line(Protocol):
 class Home:
     """One event loop, trio run or thread, and the channels that live on it."""
 
-    __slots__ = ("__weakref__", "channels", "lock", "running", "thread")
+    __slots__ = ("__weakref__", "channels", "running", "thread")
 
     def __init__(self) -> None:
         # For the fast paths: the thread of an event loop (0: this home has none), and
@@ -51,7 +50,6 @@ class Home:
         self.thread = 0
         self.running: Callable[[], bool] = bool
         self.channels: dict[int, Line] = {}
-        self.lock = threading.RLock()  # held by a thread inside a blocking call
 
     async def wait(self, line: Line, token: int, keep: object) -> Record:
         """Return the completion of an operation; ``keep`` lives until it is there."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Literal, Self, SupportsIndex
 
-from aiougds._errors import ControllerBusyError
+from aiougds._bulk import read_or_write_many
+from aiougds._errors import ControllerBusyError, RangeError
 from aiougds._failure import Request, ended, last_record
 from aiougds._ffi import PENDING, lib, seconds_to_ns
 from aiougds._options import one_of
@@ -308,21 +309,13 @@ class Namespace(NamespaceWindow):
         When items fail at the device, BatchError has a result for every one.
         Cancelling and ``timeout_s`` are as of :meth:`read`, for all of them.
         """
+        args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
-        if channel.thread != get_ident() or not channel.running():
-            self._here()
-            channel = self._channel
-        done = start_many(
-            channel,
-            self._window,
-            READ,
-            requests,
-            offsets,
-            nbytes,
-            buf_offsets,
-            timeout_s,
-        )
-        return done if isinstance(done, list) else await done
+        if channel.thread == get_ident() and channel.running():
+            done = start_many(channel, self._window, READ, *args)
+            return done if isinstance(done, list) else await done
+        self._here()
+        return await read_or_write_many(self._window, READ, *args)
 
     async def write_many(
         self,
@@ -338,21 +331,13 @@ class Namespace(NamespaceWindow):
     ) -> list[int]:
         """Write many ranges; as :meth:`read_many`."""
         op = WRITE | FUA if fua else WRITE
+        args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
-        if channel.thread != get_ident() or not channel.running():
-            self._here()
-            channel = self._channel
-        done = start_many(
-            channel,
-            self._window,
-            op,
-            requests,
-            offsets,
-            nbytes,
-            buf_offsets,
-            timeout_s,
-        )
-        return done if isinstance(done, list) else await done
+        if channel.thread == get_ident() and channel.running():
+            done = start_many(channel, self._window, op, *args)
+            return done if isinstance(done, list) else await done
+        self._here()
+        return await read_or_write_many(self._window, op, *args)
 
     def batch(self, capacity: int = 128) -> Batch:
         """Return a reusable context for up to ``capacity`` operations at a time.
@@ -409,6 +394,8 @@ class Namespace(NamespaceWindow):
         window = self._checked()
         at, length = whole(offset, "offset"), whole(nbytes, "nbytes")
         window.check_range("region", at, length)
+        if not length:
+            raise RangeError("region: nbytes=0: a region has at least one block")
         return Namespace(
             self._controller,
             self.nsid,

@@ -48,7 +48,7 @@ def start_many(
 ) -> list[int] | Awaitable[list[int]]:
     """Return the bytes of each item, or what to await for them."""
     done: list[int] | Awaitable[list[int]] | None = None
-    if channel.thread and timeout_s is None:
+    if timeout_s is None:
         if offsets is None:
             if type(requests) is list:
                 done = _listed(channel, window, op, requests)
@@ -84,7 +84,10 @@ def _arrays(
                 return None
         if not 0 < count <= SMALL or reg._device is not window.device:
             return None
-        batch = channel.take_small()
+    except (TypeError, ValueError, BufferError):
+        return None
+    batch = channel.take_small()
+    try:
         ready = _submit_array(
             batch,
             window.ptr,
@@ -97,8 +100,8 @@ def _arrays(
             0,
             channel.bad,
         )
-    except (TypeError, ValueError, OverflowError, BufferError):
-        return None
+    except (TypeError, OverflowError):
+        ready = -1  # put in words by the slow way
     if ready == count and _harvest_ok(batch) >= 0:
         channel.small.append(batch)
         channel.budget -= 1
@@ -127,11 +130,11 @@ def _listed(
         if not 0 < count <= SMALL:
             return None
         packed = array("Q", flat)
-        batch = channel.take_small()
-        requests = _from_buffer("struct ugds_req[]", packed)
-        ready = _submit(batch, window.ptr, requests, count, channel.bad)
     except (AttributeError, TypeError, ValueError, OverflowError):
         return None
+    batch = channel.take_small()
+    requests = _from_buffer("struct ugds_req[]", packed)
+    ready = _submit(batch, window.ptr, requests, count, channel.bad)
     if ready == count and _harvest_ok(batch) >= 0:
         channel.small.append(batch)
         channel.budget -= 1

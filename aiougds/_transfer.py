@@ -9,6 +9,7 @@ is wrong is put in words.
 from __future__ import annotations
 
 import operator
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
 
 from aiougds._buffer import Memory, describe
@@ -48,6 +49,19 @@ MODE_FLAGS: Final[dict[Mode, int]] = {
     "interrupt": lib.UGDS_F_NOSPIN,
     "poll": lib.UGDS_F_POLL,
 }
+
+
+class Clock:
+    """What is left of a time limit that several operations share."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._end = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def left(self) -> float | None:
+        """Return seconds, at least a nanosecond; None: no limit."""
+        return None if self._end is None else max(1e-9, self._end - time.monotonic())
 
 
 class Window(NamedTuple):
@@ -219,7 +233,8 @@ async def transfer(
         return 0
     await current_home().take_cancel()
     if place.ptr & 3 or not aligned:
-        return await _bounced(window, place, op, at, length, timeout_s, jit=jit)
+        clock = Clock(timeout_s)
+        return await _bounced(window, place, op, at, length, clock, jit=jit)
     return await _direct(window, place, op, at, length, timeout_s, jit=jit)
 
 
@@ -280,7 +295,7 @@ async def _bounced(
     op: int,
     at: int,
     length: int,
-    timeout_s: float | None,
+    clock: Clock,
     *,
     jit: bool,
 ) -> int:
@@ -291,9 +306,9 @@ async def _bounced(
     middle = last - first
     direct = middle >= BOUNCE_BYTES // 4 and not (place.ptr + first - at) & 3
     if not direct:
-        return await _copied(window, place, op, at, 0, length, timeout_s)
+        return await _copied(window, place, op, at, 0, length, clock)
     if first > at:
-        await _copied(window, place, op, at, 0, first - at, timeout_s)
+        await _copied(window, place, op, at, 0, first - at, clock)
     inner = place._replace(
         buf_off=place.buf_off + first - at, ptr=place.ptr + first - at, nbytes=middle
     )
@@ -302,10 +317,10 @@ async def _bounced(
         inner = inner._replace(
             buf_off=0, memory=Memory(inner.ptr, middle, memory.owner)
         )
-    await _direct(window, inner, op, first, middle, timeout_s, jit=jit)
+    await _direct(window, inner, op, first, middle, clock.left(), jit=jit)
     rest = at + length - last
     if rest:
-        await _copied(window, place, op, last, last - at, rest, timeout_s)
+        await _copied(window, place, op, last, last - at, rest, clock)
     return length
 
 
@@ -316,7 +331,7 @@ async def _copied(
     at: int,
     start: int,
     length: int,
-    timeout_s: float | None,
+    clock: Clock,
 ) -> int:
     """Move [at, at + length) through bounce memory, a piece at a time."""
     device, lba = window.device, window.lba_bytes
@@ -335,7 +350,7 @@ async def _copied(
             blocks = -(-(head + take) // lba) * lba
             if op & 0xFF != READ:
                 ffi.memmove(base, user + done, take)
-            await issue(window, bounce, blocks, pos - head, op, timeout_s)
+            await issue(window, bounce, blocks, pos - head, op, clock.left())
             if op & 0xFF == READ:
                 ffi.memmove(user + done, base + head, take)
             done += take

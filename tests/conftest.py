@@ -41,7 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" in metafunc.fixturenames:
         marks = {mark.name for mark in metafunc.definition.iter_markers()}
-        extent: Extent = "all" if "core" in marks else "few" if "few" in marks else "pairs"
+        extent: Extent = (
+            "all" if "core" in marks else "few" if "few" in marks else "pairs"
+        )
         cells = places(extent, metafunc.function.__name__)
         metafunc.parametrize("world", cells, ids=map(str, cells), indirect=True)
 

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from aiougds import Namespace
 
 EMBEDDED: Final = "emu:"
-DISK_KINDS: Final[frozenset[Kind]] = frozenset(
-    ("filesystem", "partition table", "volume", "store")
-)
-ALL_KINDS: Final[frozenset[Kind]] = DISK_KINDS | {"file"}
+_DISK: Final[tuple[Kind, ...]] = ("filesystem", "partition table", "volume", "store")
+DISK_KINDS: Final = frozenset(_DISK)
+ALL_KINDS: Final = frozenset[Kind]((*_DISK, "file"))
 SHOWN: Final = 4
 
 

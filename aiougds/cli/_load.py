@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import cycle, repeat
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 Direction = Literal["read", "write", "mixed"]
 Pattern = Literal["random", "sequential"]
 
-OFFSETS: Final = 1 << 14  # a worker goes round these; a multiple of every batch's part
+OFFSETS: Final = 1 << 14  # a round is at least so many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +39,29 @@ class Plan:
     warmup_s: float
     seed: int
 
+    def rounds(self, rng: random.Random, worker: int) -> Iterator[array[int]]:
+        """Tell where a worker goes, without end; each round is whole batches."""
+        places = self.span // self.size
+        batch = max(1, self.batch)
+        count = -(-OFFSETS // batch) * batch
+        if self.pattern == "random":
+            blocks = rng.choices(range(places), k=count)
+            yield from repeat(array("q", [block * self.size for block in blocks]))
+        for first in itertools.count(worker * places // self.depth, count):
+            blocks = [i % places for i in range(first, first + count)]
+            yield array("q", [block * self.size for block in blocks])
+
+    def writing(self, rng: random.Random) -> list[bool]:
+        """Return which operations, or batches, of a worker write."""
+        if self.rw != "mixed":
+            return [self.rw == "write"] * OFFSETS
+        return [rng.randrange(100) >= self.mix for _ in range(OFFSETS)]
+
 
 class Worker:
     """One of ``depth`` workers: an operation, or a batch, at a time."""
 
-    __slots__ = ("_buf", "_ns", "_plan", "_rng", "_start", "reads", "writes")
+    __slots__ = ("_buf", "_ns", "_number", "_plan", "_rng", "reads", "writes")
 
     def __init__(
         self, ns: Namespace, buf: RegistrationSlice, plan: Plan, number: int
@@ -49,40 +70,28 @@ class Worker:
         self._buf = buf
         self._plan = plan
         self._rng = random.Random(plan.seed * 1009 + number)
-        self._start = number
+        self._number = number
         self.reads = samples()
         self.writes = samples()
-
-    def _offsets(self) -> array[int]:
-        plan = self._plan
-        places = plan.span // plan.size
-        count = OFFSETS // max(1, plan.batch) * max(1, plan.batch)
-        if plan.pattern == "random":
-            blocks = self._rng.choices(range(places), k=count)
-        else:
-            first = self._start * places // plan.depth
-            blocks = [(first + i) % places for i in range(count)]
-        return array("q", [block * plan.size for block in blocks])
-
-    def _writing(self) -> list[bool]:
-        plan = self._plan
-        if plan.rw != "mixed":
-            return [plan.rw == "write"] * OFFSETS
-        return [self._rng.randrange(100) >= plan.mix for _ in range(OFFSETS)]
 
     async def run(self, begin_ns: int, end_ns: int) -> None:
         """Work until ``end_ns``; what begins after ``begin_ns`` counts."""
         steps = self._batches if self._plan.batch else self._singles
-        await steps(begin_ns, end_ns, self._offsets(), self._writing())
+        rounds = self._plan.rounds(self._rng, self._number)
+        await steps(begin_ns, end_ns, rounds, self._plan.writing(self._rng))
 
     async def _singles(
-        self, begin_ns: int, end_ns: int, offsets: array[int], writing: list[bool]
+        self,
+        begin_ns: int,
+        end_ns: int,
+        rounds: Iterator[array[int]],
+        writing: list[bool],
     ) -> None:
         clock, buf = time.perf_counter_ns, self._buf
         read, write = self._ns.read, self._ns.write
         note_read, note_write = self.reads.append, self.writes.append
-        while True:
-            for offset, is_write in zip(offsets, writing, strict=False):
+        for offsets in rounds:
+            for offset, is_write in zip(offsets, cycle(writing), strict=False):
                 before = clock()
                 if is_write:
                     await write(buf, offset=offset)
@@ -96,15 +105,19 @@ class Worker:
                     return
 
     async def _batches(
-        self, begin_ns: int, end_ns: int, offsets: array[int], writing: list[bool]
+        self,
+        begin_ns: int,
+        end_ns: int,
+        rounds: Iterator[array[int]],
+        writing: list[bool],
     ) -> None:
         clock, buf, count = time.perf_counter_ns, self._buf, self._plan.batch
         size = self._plan.size
         read_many, write_many = self._ns.read_many, self._ns.write_many
-        whole = memoryview(offsets)
-        parts = [whole[i : i + count] for i in range(0, len(offsets), count)]
-        while True:
-            for part, is_write in zip(parts, writing, strict=False):
+        for offsets in rounds:
+            whole = memoryview(offsets)
+            parts = [whole[i : i + count] for i in range(0, len(offsets), count)]
+            for part, is_write in zip(parts, cycle(writing), strict=False):
                 before = clock()
                 if is_write:
                     await write_many(buf, offsets=part, nbytes=size)

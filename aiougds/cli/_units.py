@@ -59,11 +59,11 @@ def percent(text: str) -> int:
 
 def as_bytes(value: float) -> str:
     """Write bytes: ``64 KiB``, ``1.5 GiB``."""
-    for unit in _BINARY:
-        if value < 1024 or unit == _BINARY[-1]:
-            break
+    power = 0
+    while value >= 1024 and power < len(_BINARY) - 1:
         value /= 1024
-    return f"{value:.0f} {unit}" if value == int(value) else f"{value:.1f} {unit}"
+        power += 1
+    return f"{value:.{0 if value == int(value) else 1}f} {_BINARY[power]}"
 
 
 def as_rate(bytes_per_s: float) -> str:

@@ -196,6 +196,18 @@ void emu_signal(struct emu_actor *a)
 		emu_irq_raise(&a->e->irq, a->signal_vector, n);
 }
 
+void emu_cq_lock(struct emu_actor *a, struct emu_cq *cq)
+{
+	if (a->kept_cq != cq)
+		emu_lock(&cq->lock);
+}
+
+void emu_cq_unlock(struct emu_actor *a, struct emu_cq *cq)
+{
+	if (a->kept_cq != cq)
+		emu_unlock(&cq->lock);
+}
+
 void emu_complete(struct emu_actor *a, const struct emu_cmd *c)
 {
 	struct emu_cq *cq = c->sq->cq;
@@ -204,7 +216,7 @@ void emu_complete(struct emu_actor *a, const struct emu_cmd *c)
 		emu_error_log(a->e, c, c->status);
 	if (a->nr_signal && a->signal_vector != cq->vector)
 		emu_signal(a);
-	emu_lock(&cq->lock);
+	emu_cq_lock(a, cq);
 	emu_cq_post(a, cq, c, c->sq->qid, le16_get(c->sqe.cid));
 	if (unlikely(c->flags & EMU_CMD_TWICE)) {
 		struct emu_cmd extra = *c;
@@ -212,7 +224,7 @@ void emu_complete(struct emu_actor *a, const struct emu_cmd *c)
 		extra.flags |= EMU_CMD_EXTRA;
 		emu_cq_post(a, cq, &extra, c->sq->qid, le16_get(c->sqe.cid));
 	}
-	emu_unlock(&cq->lock);
+	emu_cq_unlock(a, cq);
 }
 
 /* The host is to ring the doorbell when it takes an entry from here on. Under cq->lock. */

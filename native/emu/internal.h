@@ -126,6 +126,7 @@ struct emu_actor {
 	uint32_t signal_vector; /* of the completions posted since the last signal */
 	uint32_t nr_signal;
 	uint32_t nr_posted;
+	struct emu_cq *kept_cq; /* locked for a whole run of commands that move no data */
 	uint32_t nr_commands; /* I/O commands that came to their end */
 	uint8_t *scratch; /* EMU_SCRATCH_BYTES; NULL for a stepper */
 	struct emu_cmd *batch;
@@ -295,6 +296,8 @@ uint16_t emu_cq_create(struct emu_actor *a, uint16_t qid, uint64_t iova, uint32_
 		       uint16_t vector);
 void emu_cq_delete(struct emu_ctrl *e, struct emu_cq *cq);
 bool emu_cq_full(struct emu_actor *a, struct emu_cq *cq);
+void emu_cq_lock(struct emu_actor *a, struct emu_cq *cq);
+void emu_cq_unlock(struct emu_actor *a, struct emu_cq *cq);
 /* Under cq->lock. Waits in a slot of @c's queue when there is no room. */
 void emu_cq_post(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd *c, uint16_t sqid,
 		 uint16_t cid);

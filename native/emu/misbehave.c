@@ -10,9 +10,9 @@ static void post_extra(struct emu_actor *a, const struct emu_cmd *c, uint16_t sq
 
 	extra.flags |= EMU_CMD_EXTRA;
 	extra.status = 0;
-	emu_lock(&cq->lock);
+	emu_cq_lock(a, cq);
 	emu_cq_post(a, cq, &extra, sqid, cid);
-	emu_unlock(&cq->lock);
+	emu_cq_unlock(a, cq);
 }
 
 static void signal_now(struct emu_actor *a, const struct emu_cmd *c)

@@ -105,6 +105,7 @@ uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 	a.signal_vector = 0;
 	a.nr_signal = 0;
 	a.nr_posted = 0;
+	a.kept_cq = NULL;
 	a.nr_commands = 0;
 	a.scratch = NULL;
 	a.batch = NULL;

@@ -65,8 +65,15 @@ static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 	/* enough for another thread: wake one, which may wake the next */
 	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) && emu_work_left(a, sq))
 		emu_kick(e, sq->qid);
+	if (e->nodata && sq->qid) {
+		emu_lock(&sq->cq->lock);
+		a->kept_cq = sq->cq;
+	}
 	for (uint32_t i = 0; i < n; i++)
 		emu_run(a, &a->batch[i]);
+	if (a->kept_cq)
+		emu_unlock(&a->kept_cq->lock);
+	a->kept_cq = NULL;
 	emu_actor_release(a);
 	emu_signal(a);
 	emu_actor_flush_stats(a, sq);
@@ -84,6 +91,10 @@ static bool run_timers(struct emu_actor *a)
 	if (likely(due == INT64_MAX))
 		return false;
 	while (n < TIMERS_PER_PASS && emu_wait_pop(e, now_ns(), &c)) {
+		/* it may take its time on a file: others see to what else is due */
+		if (!e->nodata && atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
+		    emu_work_pending(a))
+			emu_kick(e, c.sq->qid);
 		emu_run(a, &c);
 		emu_actor_release(a);
 		emu_signal(a);

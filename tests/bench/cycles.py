@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import re
+import resource
 import shutil
 import statistics
 import sys
+import time
 from pathlib import Path
 
 import aiougds
@@ -29,6 +31,7 @@ DEVICE = "emu:?size=1GiB&data=none&step=0&threads=1"
 DEPTH = 32
 SLICE = 10_000  # commands a round
 ROUNDS = 80
+MOST_S = 10.0
 
 
 def measure(stage: Stage) -> list[Line]:
@@ -43,8 +46,12 @@ async def _measure(stage: Stage) -> list[Line]:
         bare: list[float] = []
         cycles = ffi.new("struct ugds_cycles *")
         with cores_apart() as (_, there):
-            for _ in range(ROUNDS):
+            give_up = time.monotonic() + MOST_S
+            while len(ours) < ROUNDS and (not ours or time.monotonic() < give_up):
+                was = preempted()
                 checked(one_run(raw, SLICE, cycles))
+                if preempted() != was and time.monotonic() < give_up:
+                    continue
                 ns_per_tick = 1e9 / cycles.ticks_per_s
                 spent = cycles.submit_ticks + cycles.reap_ticks
                 ours.append(spent * ns_per_tick / SLICE)
@@ -52,7 +59,7 @@ async def _measure(stage: Stage) -> list[Line]:
                 bare.append(checked(ticks) * ns_per_tick / SLICE)
         mine, floor = statistics.median(ours), statistics.median(bare)
         note = (
-            f"{mine / ns_per_tick:.0f} ticks; best round {min(ours):.1f} ns; "
+            f"{mine / ns_per_tick:.0f} ticks, {len(ours)} rounds without preemption; best round {min(ours):.1f} ns; "
             f"bare rings best {min(bare):.1f} ns"
         )
     counted = instructions(stage.folder)
@@ -67,6 +74,11 @@ async def _measure(stage: Stage) -> list[Line]:
             floor,
         )
     ]
+
+
+def preempted() -> int:
+    """Return how often the kernel took the core from this thread: time not ours."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 def one_run(raw: Raw, commands: int, cycles: object) -> int:
@@ -90,7 +102,7 @@ async def child(folder: str) -> None:
         ns.allocate(MIB) as memory,
     ):
         batches = Batches(load_helper(Path(folder)), ns, memory, DEPTH)
-        batches.run([k * PAGE for k in range(DEPTH)], PAGE, BATCHES, REST_NS)
+        batches.run([k * PAGE for k in range(DEPTH)] * BATCHES, PAGE, BATCHES, REST_NS)
         batches.close()
 
 

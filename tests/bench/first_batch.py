@@ -17,10 +17,8 @@ from bench.native import Batches
 from bench.stage import MIB, PAGE, Stage, load_helper, run_child, run_on
 
 ITEMS = 128
-BATCHES = 40
-PROCESSES = 30
+BATCHES = 30
 NO_DATA = "emu:?size=1GiB&data=none"
-QUIET = "emu:?size=1GiB&data=none&step=0&threads=1"
 
 
 def measure(stage: Stage) -> list[Line]:
@@ -28,8 +26,9 @@ def measure(stage: Stage) -> list[Line]:
     stage.warm()
     assert stage.helper
     lines = []
-    for what, address in (("no data", NO_DATA), ("cached file", f"emu:{stage.path}")):
-        runs = [child_times(stage.folder, address) for _ in range(PROCESSES)]
+    file = f"emu:{stage.path}"
+    for what, address, count in (("no data", NO_DATA, 30), ("cached file", file, 10)):
+        runs = [child_times(stage.folder, address) for _ in range(count)]
         ratios = [run[0] / statistics.median(run[1:]) for run in runs]
         first = statistics.median([run[0] for run in runs]) / 1000
         later = statistics.median([statistics.median(run[1:]) for run in runs]) / 1000
@@ -39,7 +38,7 @@ def measure(stage: Stage) -> list[Line]:
                 statistics.median(ratios),
                 1.1,
                 "x",
-                f"first {first:.1f} us, later {later:.1f} us, {PROCESSES} processes",
+                f"first {first:.1f} us, later {later:.1f} us, {count} processes",
             )
         )
     return [*lines, system_calls(stage.folder)]
@@ -57,7 +56,7 @@ def child_times(folder: Path, address: str) -> list[int]:
 async def child(folder: str, address: str) -> None:
     """Warm all Python on one controller, then measure on another."""
     helper = load_helper(Path(folder))
-    where = [k * PAGE for k in range(ITEMS)]
+    where = [k * PAGE for k in range(ITEMS * BATCHES)]  # other blocks in each batch
     async with aiougds.open(NO_DATA) as other, other.allocate(MIB) as memory:
         warm = Batches(helper, other, memory, ITEMS)
         warm.run(where, PAGE, BATCHES)
@@ -72,7 +71,7 @@ async def child(folder: str, address: str) -> None:
 
 def system_calls(folder: Path) -> Line:
     """Count what the submitting thread asks of the kernel between two marks."""
-    name = "system calls of the engine per batch, after set-up, but the kick"
+    name = "system calls in the C calls per batch after set-up, but the kick"
     strace = shutil.which("strace")
     out = folder / "strace"
     if strace is None:
@@ -80,7 +79,7 @@ def system_calls(folder: Path) -> Line:
     done = run_child(
         "first_batch",
         str(folder),
-        QUIET,
+        NO_DATA,
         under=[strace, "-f", "-q", "-o", str(out)],
     )
     if done.returncode:

@@ -258,7 +258,7 @@ struct calls {
 	reap_call *reap;
 };
 
-/* @count batches of @n reads. ret_ns: what was spent inside the calls of each; waiting between reaps is not. @rest_ns:
+/* @count batches of @n reads at @offsets, n for each. ret_ns: what was spent inside the calls of each; waiting between reaps is not. @rest_ns:
  * sleep so long before the first look, so that it finds all. The access() calls mark the stretch for who traces system
  * calls. */
 int64_t loop_batches(const struct calls *c, void *ch, void *b, void *ns, uint64_t map, uint64_t nbytes,
@@ -272,7 +272,7 @@ int64_t loop_batches(const struct calls *c, void *ch, void *b, void *ns, uint64_
 	for (uint32_t i = 0; i < count; i++) {
 		int64_t t0 = now_ns(), spent, rc;
 
-		rc = c->submit(b, ns, 2 /* read */, map, offsets, NULL, nbytes, n, 0, &bad);
+		rc = c->submit(b, ns, 2 /* read */, map, offsets + (size_t)i * n, NULL, nbytes, n, 0, &bad);
 		spent = now_ns() - t0;
 		if (rc < 0)
 			return rc;

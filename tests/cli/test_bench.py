@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import time
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
 from helpers.command_line import CommandLine
+
+from aiougds.cli._load import Direction, Pattern, Plan
 
 MIB = 1 << 20
 SHORT = ("--duration", "150ms", "--warmup", "20ms")
@@ -48,12 +52,41 @@ def test_reads(aiougds: CommandLine, args: tuple[object, ...]) -> None:
     assert commands >= read["operations"]
 
 
-def test_mixed_writes_in_the_share_asked_for(aiougds: CommandLine) -> None:
-    args = ("--rw", "mixed", "--mix", 25, "--depth", 2, *SHORT)
+def test_mixed(aiougds: CommandLine) -> None:
+    args = ("--rw", "mixed", "--mix", 50, "--depth", 2, "--duration", "500ms")
     told = json.loads(aiougds.succeed("bench", "emu:new?size=8MiB", *args, "--json"))
-    reads, writes = told["read"]["operations"], told["write"]["operations"]
-    assert 0.1 < reads / (reads + writes) < 0.45
+    assert told["read"]["operations"]
+    assert told["write"]["operations"]
     assert any((aiougds.folder / "new").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("rw", "mix", "share"),
+    [("read", 25, 0), ("write", 25, 1), ("mixed", 25, 0.75), ("mixed", 100, 0)],
+)
+def test_the_share_of_writes(rw: Direction, mix: int, share: float) -> None:
+    plan = Plan(
+        size=4096, depth=1, batch=0, rw=rw, mix=mix, pattern="random", span=MIB,
+        duration_s=1, warmup_s=0, seed=1,
+    )  # fmt: skip
+    writing = plan.writing(random.Random(1))
+    assert sum(writing) / len(writing) == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize("pattern", ["random", "sequential"])
+@pytest.mark.parametrize("batch", [0, 1, 7, 200])
+def test_offsets_are_blocks_of_the_span(pattern: Pattern, batch: int) -> None:
+    plan = Plan(
+        size=8192, depth=4, batch=batch, rw="read", mix=0, pattern=pattern,
+        span=MIB + 4096, duration_s=1, warmup_s=0, seed=1,
+    )  # fmt: skip
+    first, second = islice(plan.rounds(random.Random(1), 3), 2)
+    assert set(first) == set(second) == set(range(0, MIB, 8192))
+    assert len(first) % max(1, batch) == 0
+    if pattern == "sequential":
+        offsets = [*first, *second]
+        assert offsets[0] == 3 * MIB // 4
+        assert all((b - a) % MIB == 8192 for a, b in pairwise(offsets))
 
 
 def test_writes_in_batches(aiougds: CommandLine) -> None:

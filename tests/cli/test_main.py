@@ -48,7 +48,7 @@ def test_every_command_has_help(aiougds: CommandLine, command: str) -> None:
         (("bench", "emu:", "--duration", "soon"), "'soon' is not a time such as 5"),
         (("bench", "emu:", "--mode", "fast"), "invalid choice: 'fast'"),
         (("info", "nvme0"), "valid are: /dev/ugds_drv, emu:, vfio:"),
-        (("info", "emu:?sise=1GiB"), "did you mean 'size'?"),
+        (("info", "emu:?lbas=512"), "did you mean 'lba'?"),
         (("info", "emu:?lba=1000"), "not a power of two"),
     ],
 )

@@ -10,12 +10,22 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Final
 
+from aiougds.blocking import Batch
+
 AWAITED: Final = {
     "aclose", "admin", "compare", "deallocate", "error_log", "flush", "harvest",
     "identify", "log_page", "map", "read", "read_many", "reset", "smart_log", "verify",
     "write", "write_many", "write_zeroes",
 }  # fmt: skip
-WRAPPED: Final = {"allocate", "as_completed", "batch", "namespace", "region", "register"}
+OF_BATCH: Final = {"aclose", "harvest"}
+WRAPPED: Final = {
+    "allocate",
+    "as_completed",
+    "batch",
+    "namespace",
+    "region",
+    "register",
+}
 
 
 def bare(value: object) -> object:
@@ -41,7 +51,8 @@ class Facade:
         if name == "controller":
             return Facade(self.inner.controller)  # type: ignore[attr-defined]
         value = getattr(self.inner, "close" if name == "aclose" else name)
-        if name in AWAITED:
+        # A batch's read() prepares: there it is a plain call in both interfaces.
+        if name in (AWAITED if not isinstance(self.inner, Batch) else OF_BATCH):
             return _awaitable(value)
         if name in WRAPPED:
             return _wrapping(value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from typing import Final
 
 PAGE: Final = 4096
 
 
+@lru_cache(64)
 def pattern(nbytes: int, seed: int = 0) -> bytes:
     """Return bytes that look like no other seed's."""
     return random.Random(seed).randbytes(nbytes)

@@ -173,4 +173,3 @@ class World:
         for device in self._devices:
             assert device.ended
             assert not device.channels
-

@@ -32,7 +32,9 @@ async def test_every_index_once(world: World) -> None:
         async with ns.register(bytearray(data)) as reg:
             for op in ("write", "read"):
                 seen = {}
-                async with ns.as_completed(parts(reg, count), op=op, capacity=16) as done:
+                async with ns.as_completed(
+                    parts(reg, count), op=op, capacity=16
+                ) as done:
                     async for index, result in done:
                         assert index not in seen
                         seen[index] = result
@@ -57,7 +59,10 @@ async def test_leaving_early(world: World) -> None:
 
 async def test_leaving_by_an_exception(world: World) -> None:
     async with world.open(emu={"size": MIB}) as ns, ns.allocate(64 * PAGE) as reg:
-        with inject(ns, Fault.delay(0.01, "read")), pytest.raises(KeyError, match="out"):
+        with (
+            inject(ns, Fault.delay(0.01, "read")),
+            pytest.raises(KeyError, match="out"),
+        ):
             async with ns.as_completed(parts(reg, 64), capacity=8) as done:
                 async for _index, _result in done:
                     raise KeyError("out")

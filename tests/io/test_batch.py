@@ -43,7 +43,9 @@ async def test_cookies_come_back_once_each(world: World) -> None:
                     ]
                     assert {item.nbytes for item in items} == {LBA}
                     assert all(item.error is None for item in items)
-            numbers = [number_of(reg.view[i * LBA : i * LBA + LBA]) for i in range(count)]
+            numbers = [
+                number_of(reg.view[i * LBA : i * LBA + LBA]) for i in range(count)
+            ]
             assert numbers == list(range(count))
 
 

@@ -31,7 +31,9 @@ async def test_pairs(world: World) -> None:
             assert await ns.write_many(pairs) == [LBA] * count
             reg.view[:] = bytes(len(reg))
             order = random.Random(1).sample(range(count), count)
-            mixed = [(reg[i * LBA : (i + 1) * LBA], n * LBA) for i, n in enumerate(order)]
+            mixed = [
+                (reg[i * LBA : (i + 1) * LBA], n * LBA) for i, n in enumerate(order)
+            ]
             assert await ns.read_many(mixed) == [LBA] * count
             got = [number_of(reg.view[i * LBA : (i + 1) * LBA]) for i in range(count)]
             assert got == order
@@ -47,9 +49,7 @@ async def test_arrays(world: World) -> None:
             reg.view[:] = bytes(len(reg))
             order = random.Random(2).sample(range(count), count)
             into = array("q", (n * LBA for n in order))
-            done = await ns.read_many(
-                reg, offsets=plain, nbytes=LBA, buf_offsets=into
-            )
+            done = await ns.read_many(reg, offsets=plain, nbytes=LBA, buf_offsets=into)
             assert done == [LBA] * count
             for source, target in enumerate(order):
                 at = target * LBA
@@ -71,7 +71,9 @@ async def test_counts(world: World, count: int, form: str) -> None:
                 where = np.arange(count, dtype=np.int64) * LBA
                 assert await ns.write_many(reg, offsets=where, nbytes=LBA, fua=True)
                 reg.view[:] = bytes(len(reg))
-                assert await ns.read_many(reg, offsets=where, nbytes=LBA) == [LBA] * count
+                assert (
+                    await ns.read_many(reg, offsets=where, nbytes=LBA) == [LBA] * count
+                )
             assert reg.view == numbered(count, LBA)
 
 
@@ -136,7 +138,9 @@ async def test_array_items_larger_than_a_command(world: World) -> None:
             where = array("q", range(0, 40 * nbytes, nbytes))
             await ns.write_many(reg, offsets=where, nbytes=nbytes)
             reg.view[:] = bytes(len(data))
-            assert await ns.read_many(reg, offsets=where, nbytes=nbytes) == [nbytes] * 40
+            assert (
+                await ns.read_many(reg, offsets=where, nbytes=nbytes) == [nbytes] * 40
+            )
             assert reg.view == data
 
 
@@ -151,9 +155,7 @@ async def test_array_form_on_a_slice_counts_from_its_start(world: World) -> None
             await ns.read_many(
                 reg[6 * PAGE :], offsets=where[2:], nbytes=PAGE, buf_offsets=into
             )
-            numbers = [
-                number_of(reg.view[i * PAGE : (i + 1) * PAGE]) for i in range(8)
-            ]
+            numbers = [number_of(reg.view[i * PAGE : (i + 1) * PAGE]) for i in range(8)]
             assert numbers == [-1, -1, 1, 0, 3, -1, -1, 3]
 
 

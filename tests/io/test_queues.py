@@ -175,6 +175,11 @@ async def test_all_general_queues_may_not_be_batch_queues(world: World) -> None:
 
 @pytest.mark.few
 async def test_latency_model_delays_reads(world: World) -> None:
-    emu = {"latency": "2ms", "latency_per_kib": "10us", "jitter": "100us", "channels": 4}
+    emu = {
+        "latency": "2ms",
+        "latency_per_kib": "10us",
+        "jitter": "100us",
+        "channels": 4,
+    }
     async with world.open(emu=emu) as ns:
         await hammer(world, ns, rounds=1, at_once=6)

@@ -147,7 +147,9 @@ async def test_nbytes_limits_what_is_moved(world: World) -> None:
     async with world.open() as ns, ns.allocate(4 * PAGE) as reg:
         await ns.write(pattern(4 * PAGE, 8), offset=0)
         assert await ns.read(reg, offset=PAGE, nbytes=PAGE) == PAGE
-        assert bytes(reg.view) == pattern(4 * PAGE, 8)[PAGE : 2 * PAGE] + bytes(3 * PAGE)
+        assert bytes(reg.view) == pattern(4 * PAGE, 8)[PAGE : 2 * PAGE] + bytes(
+            3 * PAGE
+        )
 
 
 async def test_each_operation_may_wait_in_its_own_manner(world: World) -> None:
@@ -163,9 +165,10 @@ async def test_two_controllers_on_two_files_stay_apart(
     world: World, tmp_path: Path
 ) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
-    async with world.open(a, emu={"size": MIB}) as one, world.open(
-        b, emu={"size": MIB}
-    ) as two:
+    async with (
+        world.open(a, emu={"size": MIB}) as one,
+        world.open(b, emu={"size": MIB}) as two,
+    ):
         await one.write(pattern(PAGE, 10), offset=0)
         await two.write(pattern(PAGE, 11), offset=0)
     assert a.read_bytes()[:PAGE] == pattern(PAGE, 10)

@@ -145,6 +145,14 @@ UNUSED static uint64_t dma_at(const struct dma *d, size_t off)
 	return d->iova[off / PAGE] + off % PAGE;
 }
 
+/* A template for mkstemp() and mkdtemp(). */
+UNUSED static void host_temp(char *buf, size_t len, const char *name)
+{
+	const char *dir = getenv("TMPDIR");
+
+	snprintf(buf, len, "%s/ugds-%s-XXXXXX", dir && *dir ? dir : P_tmpdir, name);
+}
+
 #define DMA_RW (EMU_DMA_READ | EMU_DMA_WRITE)
 
 static inline uint32_t *host_db(struct host *h, uint16_t qid, bool cq)

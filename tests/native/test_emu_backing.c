@@ -10,8 +10,8 @@
 
 #define MEDIA(sc) NVME_STATUS(NVME_SCT_MEDIA, sc)
 
-static char dir[] = "/tmp/ugds-emu-file-XXXXXX";
-static char path[64];
+static char dir[256];
+static char path[sizeof(dir) + 8];
 
 static int try_new(struct emu_params *p, char *err)
 {
@@ -35,7 +35,7 @@ static void make_file(const char *name, const void *bytes, size_t n)
 static void refusals(void)
 {
 	struct emu_params p = host_params();
-	char err[512] = "", sub[80];
+	char err[512] = "", sub[sizeof(dir) + 16];
 	int fd;
 
 	p.path = path;
@@ -230,6 +230,47 @@ static void far_apart(const char *file, uint64_t nbytes)
 		unlink(file);
 }
 
+/* Blocks that are not in the page cache are not a stepper's: whoever serves them, the bytes are right. */
+static void cold(void)
+{
+	struct emu_params p = host_params();
+	struct emu_counters c;
+	struct nvme_sqe s;
+	struct host h;
+	struct dma d;
+	struct hq q;
+	uint8_t *bytes = malloc(1 << 20);
+	uint32_t wrong = 0;
+	int fd;
+
+	fill_pattern(bytes, 1 << 20, 77);
+	make_file(path, bytes, 1 << 20);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	p.path = path;
+	p.ns[0].nbytes = 0;
+	host_open(&h, &p);
+	host_queue(&h, &q, 1, 8);
+	d = dma_new(&h, PAGE, DMA_RW);
+	for (uint32_t i = 0; i < 64; i++) {
+		if (i % 2 && !fsync(fd))
+			posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		s = host_rw(NVME_IO_READ, i * 8, 8);
+		host_prp(&s, &d, 0, PAGE, NULL);
+		hq_put(&q, &s);
+		__atomic_store_n(host_db(&h, 1, false), q.sq_tail, __ATOMIC_RELEASE);
+		emu_step(h.e, 1, 1);
+		wrong += hq_wait(&h, &q, NULL) || memcmp(d.p, bytes + i * PAGE, PAGE);
+	}
+	emu_get_counters(h.e, &c);
+	is(wrong, 0, "cold and warm blocks are read (%llu of 64 stepped)", (unsigned long long)c.stepped);
+	hq_done(&h, &q);
+	dma_free(&h, &d);
+	host_close(&h);
+	close(fd);
+	free(bytes);
+	unlink(path);
+}
+
 static void forked(void)
 {
 	struct emu_params p = host_params();
@@ -256,6 +297,7 @@ static void forked(void)
 
 int main(void)
 {
+	host_temp(dir, sizeof(dir), "file");
 	must(mkdtemp(dir) != NULL, "a directory");
 	snprintf(path, sizeof(path), "%s/ns", dir);
 	refusals();
@@ -263,6 +305,7 @@ int main(void)
 	tails();
 	far_apart(NULL, 4ull << 40);
 	far_apart(path, 4ull << 40);
+	cold();
 	forked();
 	rmdir(dir);
 	return done_testing();

@@ -149,6 +149,44 @@ static void held(struct rig *r)
 	ok(r->d.p[0] == 0, "with their data");
 }
 
+/* More than the queue has slots for: the fifth stays in the ring, and can be aborted there. */
+static void unfetched(struct rig *r)
+{
+	struct nvme_sqe s = { .opcode = NVME_ADM_ABORT, .cdw10 = le32_put(5u << 16 | 2) };
+	struct nvme_sqe io = { .opcode = NVME_IO_FLUSH, .nsid = le32_put(1) };
+	struct emu_fault f = fault(EMU_FAULT_HOLD);
+	uint32_t dw0 = 9, good = 0;
+	struct nvme_cqe c = { 0 };
+	struct hq q;
+	int id;
+
+	host_queue(&r->h, &q, 2, 4);
+	f.qid = 2;
+	f.count = 4;
+	id = add(r, f);
+	for (uint16_t i = 1; i <= 5; i++) {
+		io.cid = le16_put(i);
+		hq_put(&q, &io);
+		hq_ring(&r->h, &q);
+		for (int64_t end = now_ns() + WAIT_NS;
+		     emu_fault_hits(r->h.e, id) < min_u32(i, 4) && now_ns() < end;)
+			sched_yield();
+	}
+	is(emu_fault_hits(r->h.e, id), 4, "four are held");
+	is(host_admin(&r->h, s, &dw0), 0, "abort the fifth");
+	is(dw0, 0, "it was done");
+	emu_fault_clear(r->h.e, id);
+	for (int i = 0; i < 5; i++) {
+		uint16_t st = hq_wait(&r->h, &q, &c) & 0x7ff;
+		bool fifth = NVME_CQE_CID(le32_get(c.dw3)) == 5;
+
+		good += st == (fifth ? NVME_SC_ABORT_REQUESTED : 0);
+	}
+	is(good, 5, "it ends as aborted, the others well");
+	is(host_delete(&r->h, &q), 0, "delete");
+	hq_done(&r->h, &q);
+}
+
 static void delayed(struct rig *r)
 {
 	struct emu_fault f = fault(EMU_FAULT_DELAY);
@@ -392,6 +430,7 @@ int main(void)
 		rig_new(&r, &p);
 		statuses(&r);
 		held(&r);
+		unfetched(&r);
 		delayed(&r);
 		dropped(&r);
 		extra_completions(&r);

@@ -238,8 +238,11 @@ int main(void)
 	struct emu_params p = host_params();
 	struct host h;
 	struct hq q;
-	char path[] = "/tmp/ugds-emu-io-XXXXXX";
-	int fd = mkstemp(path);
+	char path[256];
+	int fd;
+
+	host_temp(path, sizeof(path), "io");
+	fd = mkstemp(path);
 
 	host_open(&h, &p);
 	host_queue(&h, &q, 1, 8);

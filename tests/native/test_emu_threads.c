@@ -122,7 +122,7 @@ static void shadow_doorbells(void)
 
 		if (sent < 20000 && nr_spare) {
 			s.cid = le16_put(spare[--nr_spare]);
-			host_prp(&s, &d, sent % 32 * PAGE, PAGE, NULL);
+			host_prp(&s, &d, spare[nr_spare] * (size_t)PAGE, PAGE, NULL);
 			hq_put(&q, &s);
 			hq_ring(&h, &q);
 			sent++;
@@ -388,8 +388,9 @@ static void weights(void)
 
 int main(void)
 {
-	char path[] = "/tmp/ugds-emu-threads-XXXXXX";
+	char path[256];
 
+	host_temp(path, sizeof(path), "threads");
 	close(mkstemp(path));
 	wake_ups();
 	full_queue();

@@ -1,0 +1,253 @@
+"""Addresses and options that cannot be: an error that says which and what is valid."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiougds import (
+    AddressError,
+    AddressInUseError,
+    AddressIsDirectoryError,
+    AddressNotFoundError,
+    AddressPermissionError,
+    CapabilityError,
+    OptionError,
+    UGDSError,
+)
+
+from helpers.model import PAGE, pattern
+from helpers.other import holding, opened_as_nobody
+from helpers.world import MIB, World, emu_address
+
+pytestmark = pytest.mark.few
+
+
+async def refuse(
+    world: World, address: str, kind: type[UGDSError], words: str, **options: object
+) -> UGDSError:
+    with pytest.raises(kind, match=words) as caught:
+        async with world.opening(address, **options):
+            raise AssertionError(f"{address} was opened")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("file:data", "no known scheme; .*valid are: .*emu:"),
+        ("data.bin", "no known scheme"),
+        ("", "no known scheme"),
+        ("emo:data", "did you mean 'emu:'"),
+        ("emu:?sise=1MiB", "no option 'sise'.*did you mean 'size'.*valid are: .*mdts"),
+        ("emu:?size", "'size' .* not of the form option=value"),
+        ("emu:?size=", "not of the form option=value"),
+        ("emu:?size=1MiB&size=2MiB", "'size' is given twice"),
+        ("emu:?size=big", "size='big' is not a size such as"),
+        ("emu:?size=-5", "size='-5' is not a size"),
+        ("emu:?size=0", "size=0 bytes is not a positive multiple of the block size"),
+        ("emu:?size=1000", "size=1000 bytes .* block size 4096"),
+        ("emu:?size=1MiB&lba=1000", "lba='1000' is not a power of two in 512"),
+        ("emu:?size=1MiB&lba=256", "lba='256' is not a power of two in 512"),
+        ("emu:?size=1MiB&lba=131072", "in 512 .. 65536"),
+        ("emu:?mdts=21", "mdts='21' is not an integer in 0 .. 20"),
+        ("emu:?mdts=x", "mdts='x' is not an integer"),
+        ("emu:?mqes=0", r"mqes='0' is not an integer in 1 \.\. 65535"),
+        ("emu:?mqes=65536", r"in 1 \.\. 65535"),
+        ("emu:?step=2", "step='2' is neither 0 nor 1"),
+        ("emu:?latency=5", "latency='5' is not a time such as"),
+        ("emu:?arbitration=fair", "arbitration='fair' is neither rr nor wrr"),
+        ("emu:?data=some", "data='some' is neither none nor full"),
+        ("emu:?mpsmin=3&mpsmax=2", "mpsmax is below mpsmin"),
+        ("emu:?namespaces=0", "'0' is not ID"),
+        ("emu:?namespaces=a", "'a' is not ID"),
+        ("emu:?namespaces=1,1", "names 1 twice"),
+        ("emu:?namespaces=1:1000", "namespace 1: size=1000 bytes"),
+        ("emu:?namespaces=" + ",".join(map(str, range(1, 34))), "33 .* more than 32"),
+    ],
+)
+async def test_malformed_addresses(world: World, address: str, words: str) -> None:
+    error = await refuse(world, address, AddressError, words)
+    assert isinstance(error, ValueError)
+
+
+async def test_an_address_is_a_string(world: World) -> None:
+    await refuse(world, Path("data"), AddressError, "is a string")  # type: ignore[arg-type]
+
+
+async def test_a_file_without_a_scheme_gets_a_hint(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(PAGE))
+    await refuse(world, str(path), AddressError, f"For a file: 'emu:{path}'")
+
+
+@pytest.mark.parametrize("address", ["vfio:0000:65:00.0", "/dev/ugds_drv0"])
+async def test_transports_of_later_versions(world: World, address: str) -> None:
+    await refuse(world, address, CapabilityError, "later version.*'emu:PATH'")
+
+
+async def test_missing_files(world: World, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    error = await refuse(
+        world, f"emu:{missing}", AddressNotFoundError, r"missing does not.*size=1GiB"
+    )
+    assert isinstance(error, FileNotFoundError)
+    for address in (f"emu:{missing}/file?size=1MiB", f"emu:{missing}/file"):
+        await refuse(world, address, AddressNotFoundError, f"directory {missing}")
+    path = tmp_path / "file"
+    path.write_bytes(bytes(PAGE))
+    await refuse(world, f"emu:{path}/below", AddressNotFoundError, "not a path")
+    assert not missing.exists()
+
+
+async def test_a_directory(world: World, tmp_path: Path) -> None:
+    for address in (f"emu:{tmp_path}", f"emu:{tmp_path}?size=1MiB"):
+        error = await refuse(world, address, AddressIsDirectoryError, "is a directory")
+        assert isinstance(error, IsADirectoryError)
+
+
+async def test_sizes_of_existing_files(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3 * PAGE))
+    await refuse(
+        world,
+        f"emu:{path}?size=1MiB",
+        AddressError,
+        "has 12288 bytes, but size=1048576",
+    )
+    path.write_bytes(b"")
+    await refuse(world, f"emu:{path}", AddressError, "is empty")
+    assert path.read_bytes() == b""
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that everybody may look into."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+def test_permissions(world: World, public_folder: Path) -> None:
+    path = public_folder / "secret"
+    path.write_bytes(bytes(PAGE))
+    path.chmod(0o000)
+    said = opened_as_nobody(world.address(path))
+    assert said.startswith(f"{AddressPermissionError.__name__} True ")
+    assert str(path) in said
+    path.chmod(0o444)
+    said = opened_as_nobody(world.address(path))
+    assert said.startswith(f"{AddressPermissionError.__name__} True ")
+    assert opened_as_nobody(world.address(path), readonly=True) == "opened\n"
+    public_folder.chmod(0o700)
+    if os.geteuid() == 0:
+        said = opened_as_nobody(world.address(path))
+        assert said.startswith(f"{AddressPermissionError.__name__} True ")
+        assert "search permission" in said
+
+
+def test_a_file_that_another_process_holds(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(pattern(PAGE, 1))
+
+    async def body(pid: int) -> None:
+        for options in ({}, {"readonly": True}):
+            error = await refuse(
+                world, world.address(path), AddressInUseError, rf"\b{pid}\b", **options
+            )
+            assert isinstance(error, BlockingIOError)
+            assert str(path) in str(error)
+
+    async def free() -> None:
+        async with world.open(path) as ns:
+            await ns.write(bytes(PAGE), offset=0)
+
+    with holding(world.address(path)) as pid:
+        world.run(body(pid))
+    world.run(free())
+    assert path.read_bytes() == bytes(PAGE)
+
+
+def test_readers_share_a_file_with_other_processes(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(pattern(PAGE, 2))
+
+    async def body(pid: int) -> None:
+        async with world.open(path, readonly=True) as ns:
+            seen = bytearray(PAGE)
+            await ns.read(seen, offset=0)
+            assert seen == pattern(PAGE, 2)
+        await refuse(world, world.address(path), AddressInUseError, rf"\b{pid}\b")
+
+    with holding(world.address(path), readonly=True) as pid:
+        world.run(body(pid))
+
+
+async def test_a_file_that_this_process_holds(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    async with world.open(path, emu={"size": MIB}):
+        await refuse(world, emu_address(path), AddressInUseError, "this process")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dept": 5}, "no option 'dept'; did you mean 'depth'"),
+        ({"depth": 1}, r"depth=1 is outside 2 \.\. 65536"),
+        ({"depth": "64"}, "depth='64': an integer is needed"),
+        ({"depth": True}, "depth=True: an integer"),
+        ({"mode": "quick"}, "mode='quick' is not known.*adaptive, inline, interrupt"),
+        ({"completion": "quick"}, "completion='quick' is not known"),
+        ({"mode": "poll", "completion": "inline"}, "contradict"),
+        ({"max_transfer": 100}, "max_transfer=100 is outside 4096"),
+        ({"spin_us": -1}, "spin_us=-1 is outside"),
+        ({"readonly": 1}, "readonly=1: True or False"),
+        ({"arbitration": "fair"}, "arbitration='fair' is not known.*rr, wrr"),
+        ({"queue_priority": "top"}, "queue_priority='top' is not known.*high, low"),
+        ({"hang_timeout_s": 0}, "hang_timeout_s=0 is outside"),
+        ({"hang_timeout_s": float("nan")}, "hang_timeout_s=nan is outside"),
+    ],
+)
+async def test_options_of_open(
+    world: World, options: dict[str, object], words: str
+) -> None:
+    error = await refuse(world, world.address(), OptionError, words, **options)
+    assert isinstance(error, ValueError)
+
+
+async def test_promises_that_cannot_be_kept(world: World) -> None:
+    address = world.address()
+    await refuse(
+        world, address, CapabilityError, "require_direct=True", require_direct=True
+    )
+    await refuse(
+        world, address, CapabilityError, "give spin_us", completion="inline", spin_us=0
+    )
+    for completion in ("adaptive", "inline", "interrupt", "poll"):
+        options = {"completion": completion, "mode": completion}
+        async with world.open(**options) as ns:
+            assert ns.controller.capabilities.completion == completion
+            await ns.read(bytearray(PAGE), offset=0)
+
+
+async def test_options_from_the_environment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOUGDS_DEPTH", "7")
+    monkeypatch.setenv("AIOUGDS_SHADOW_DOORBELLS", "0")
+    async with world.open(emu={"shadow": 1}) as ns:
+        assert ns.controller.capabilities.depth == 7
+        assert not ns.controller.capabilities.shadow_doorbells
+    async with world.open(depth=9) as ns:
+        assert ns.controller.capabilities.depth == 9
+    monkeypatch.setenv("AIOUGDS_DEPTH", "deep")
+    await refuse(world, world.address(), OptionError, "AIOUGDS_DEPTH='deep'")
