@@ -222,7 +222,8 @@ class Batch:
             packed = array("Q", [word for request in sent for word in request])
             bad = ffi.new("uint32_t *")
             start = ffi.from_buffer("struct ugds_req[]", packed)
-            if self._timed and not lib.ugds_batch_pending(self._native):
+            if self._timed and len(self._cookies) == len(requests):
+                # Nothing of before is in flight: its deadline is not for these.
                 channel.disarm(self._native)
                 self._timed = False
             count = len(packed) // WORDS
@@ -342,7 +343,8 @@ class Batch:
             self._closed = True
             return
         self.cancel()
-        left = lib.ugds_batch_pending(self._native)
+        # Not what C calls pending: given-up items hold their place, but will not end.
+        left = self.pending
         try:
             if left and not lib.ugds_batch_notify(self._native, left):
                 regs = {reg for _cookie, reg, _request in self._cookies.values() if reg}

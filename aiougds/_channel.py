@@ -192,7 +192,10 @@ class Channel:
 
     def give_batch(self, batch: CData, capacity: int) -> None:
         """Take back a batch; kept for the next one when it is idle."""
-        if self.closed or lib.ugds_batch_pending(batch):
+        if self.closed:
+            return
+        if lib.ugds_batch_pending(batch):  # given-up items hold their places
+            self.abandoned.append((batch, capacity))
             return
         self.batches.pop(lib.ugds_batch_token(batch), None)
         self.spare.setdefault(capacity, []).append(batch)

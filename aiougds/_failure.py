@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiougds._errors import (
     AlignmentError,
+    BusyError,
     CapabilityError,
     ClosedError,
     MemoryLayoutError,
@@ -119,6 +120,11 @@ def refused(device: Device, code: int, request: Request) -> UGDSError:
                 f"{name}: the device may still touch these bytes of the memory for an "
                 "operation that timed out or was cancelled; use other memory until "
                 "controller.quarantine no longer lists them"
+            )
+        case errno.ENOSPC:
+            return BusyError(
+                f"{name}: the batch has no room; operations that were given up hold "
+                "their places until the device has answered"
             )
         case errno.EOPNOTSUPP:
             return CapabilityError(

@@ -15,10 +15,9 @@ from urllib.parse import urlencode
 
 import pytest
 import uvloop
-from hypothesis import HealthCheck, settings
-
 from helpers.matrix import Extent, places
 from helpers.world import World
+from hypothesis import HealthCheck, settings
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 MIB = 1 << 20

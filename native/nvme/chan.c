@@ -115,8 +115,11 @@ void nvme_chan_collected(struct nvme_chan *ch, struct nvme_op *op)
 	struct nvme_lane *l;
 	bool over = true;
 
-	if (op->flags & NVME_OPF_HANDLE)
+	if (op->flags & NVME_OPF_HANDLE) {
+		/* whoever collects looks at the batch after this */
+		atomic_store_explicit(&op->batch->told, false, memory_order_seq_cst);
 		return;
+	}
 	if (op->outcome == NVME_UNKNOWN && !op->silent && !(op->flags & NVME_OPF_ADMIN)) {
 		l = nvme_op_lane(op);
 		pthread_mutex_lock(&l->lock);

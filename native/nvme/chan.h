@@ -61,6 +61,7 @@ struct nvme_batch {
 	uint32_t ring_head;
 	_Atomic uint32_t notify_at; /* ring_tail that was asked for */
 	_Atomic bool notify;
+	_Atomic bool told; /* the handle was posted and not collected: it is on one list at a time */
 	_Atomic uint32_t nr_failed; /* among the ended, not harvested */
 	struct nvme_timer timer;
 	int64_t start; /* of the last submission */

@@ -57,7 +57,8 @@ static inline void nvme_batch_item_ended(struct nvme_lane *l, struct nvme_op *op
 		atomic_thread_fence(memory_order_seq_cst);
 	if (unlikely(atomic_load_explicit(&b->notify, memory_order_relaxed)) &&
 	    (int32_t)(tail + 1 - atomic_load_explicit(&b->notify_at, memory_order_relaxed)) >= 0 &&
-	    atomic_exchange_explicit(&b->notify, false, memory_order_acq_rel))
+	    atomic_exchange_explicit(&b->notify, false, memory_order_acq_rel) &&
+	    !atomic_exchange_explicit(&b->told, true, memory_order_acq_rel))
 		nvme_chan_post_ended(b->chan, b->handle);
 }
 

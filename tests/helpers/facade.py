@@ -67,7 +67,7 @@ class Facade:
     def __repr__(self) -> str:
         return repr(self.inner)
 
-    async def __aenter__(self) -> Facade:
+    async def __aenter__(self) -> Facade:  # noqa: PYI034 (of what was entered)
         return Facade(self.inner.__enter__())  # type: ignore[attr-defined]
 
     async def __aexit__(

@@ -43,7 +43,8 @@ def places(extent: Extent, name: str) -> list[Place]:
         case "pairs":
             return cells
         case "few":
-            # A diagonal holds one value of stepping only: give every other cell the other.
+            # A diagonal holds one value of stepping only: every other cell gets the
+            # other one.
             width = len(MODES)
             found = [cells[i * width + (i + turn) % width] for i in range(width)]
             return [c._replace(step=bool(i % 2)) for i, c in enumerate(found)]

@@ -35,6 +35,17 @@ else:
 """
 
 
+WRITE_AND_END = """
+import os
+import sys
+import aiougds.blocking
+
+ns = aiougds.blocking.open(sys.argv[1])
+ns.write(bytes.fromhex(sys.stdin.read()), offset=4096, fua=True)
+os._exit(0)
+"""
+
+
 @contextmanager
 def holding(address: str, *, readonly: bool = False) -> Iterator[int]:
     """Another process has the address open; gives its process identifier."""
@@ -52,6 +63,17 @@ def holding(address: str, *, readonly: bool = False) -> Iterator[int]:
         finally:
             process.stdin.close()
             assert process.wait(30) == 0
+
+
+def write_and_end(address: str, data: bytes) -> None:
+    """Have a process write at byte 4096, and end without closing anything."""
+    subprocess.run(
+        [sys.executable, "-c", WRITE_AND_END, address],
+        check=True,
+        input=data.hex(),
+        text=True,
+        timeout=50,
+    )
 
 
 def opened_as_nobody(address: str, *, readonly: bool = False) -> str:

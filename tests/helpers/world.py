@@ -8,19 +8,22 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
-import aiougds
 import anyio
 import trio
 import uvloop
-from aiougds import testing
 
+import aiougds
+from aiougds import testing
 from helpers.facade import Facade
 from helpers.matrix import Place
 
 T = TypeVar("T")
+# A namespace or controller: awaitable, blocking, or a facade before that.
+Opened: TypeAlias = Any
+Option: TypeAlias = Any
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
@@ -35,7 +38,7 @@ def emu_address(path: Path | str = "", **options: object) -> str:
     return f"emu:{quoted}?{urlencode(options, safe=':,+')}"
 
 
-def served(target: Any) -> int:
+def served(target: Opened) -> int:
     """Return the I/O commands sent so far; the device must have served as many.
 
     Its threads count a little after they complete, so it is given a moment.
@@ -49,7 +52,7 @@ def served(target: Any) -> int:
     return sent
 
 
-def assert_clean(target: Any) -> None:
+def assert_clean(target: Opened) -> None:
     """The device saw no access outside a mapping, and nothing is left behind."""
     controller = getattr(target, "controller", target)
     seen = testing.counters(controller)
@@ -64,7 +67,7 @@ def assert_clean(target: Any) -> None:
 
 
 @contextmanager
-def nothing_sent(target: Any) -> Iterator[None]:
+def nothing_sent(target: Opened) -> Iterator[None]:
     """What happens inside sends no command and rings no doorbell."""
     controller = getattr(target, "controller", target)
     before = served(controller), controller.statistics().doorbells
@@ -111,14 +114,14 @@ class World:
         return emu_address(path, **{"step": int(self.step), **options})
 
     def opening(
-        self, address: str, how: str = "open", **keywords: Any
-    ) -> AbstractAsyncContextManager[Any]:
+        self, address: str, how: str = "open", **keywords: Option
+    ) -> AbstractAsyncContextManager[Opened]:
         """Open an address as it is, and look at nothing in the end."""
         if self.loop == "blocking":
             from aiougds import blocking
 
             return Facade(getattr(blocking, how)(address, **keywords))
-        manager: AbstractAsyncContextManager[Any] = getattr(aiougds, how)(
+        manager: AbstractAsyncContextManager[Opened] = getattr(aiougds, how)(
             address, **keywords
         )
         return manager
@@ -128,8 +131,8 @@ class World:
         path: Path | str = "",
         *,
         emu: dict[str, object] | None = None,
-        **keywords: Any,
-    ) -> AbstractAsyncContextManager[Any]:
+        **keywords: Option,
+    ) -> AbstractAsyncContextManager[Opened]:
         """Open a namespace; at the end the device must have nothing to complain of."""
         return self._open("open", self.address(path, **(emu or {})), keywords)
 
@@ -138,8 +141,8 @@ class World:
         path: Path | str = "",
         *,
         emu: dict[str, object] | None = None,
-        **keywords: Any,
-    ) -> AbstractAsyncContextManager[Any]:
+        **keywords: Option,
+    ) -> AbstractAsyncContextManager[Opened]:
         """Open a controller, as :meth:`open` a namespace."""
         address = self.address(path, **(emu or {}))
         return self._open("open_controller", address, keywords)
@@ -147,7 +150,7 @@ class World:
     @asynccontextmanager
     async def _open(
         self, how: str, address: str, keywords: dict[str, Any]
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncIterator[Opened]:
         keywords.setdefault("mode", self.mode)
         async with self.opening(address, how, **keywords) as opened:
             self._devices.append(opened._device)

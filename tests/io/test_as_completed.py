@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from helpers.model import PAGE, numbered
+from helpers.world import MIB, Opened, World, nothing_sent
+
 from aiougds import (
     AlignmentError,
     ClosedError,
@@ -13,15 +16,9 @@ from aiougds import (
 )
 from aiougds.testing import Fault, inject
 
-from helpers.model import PAGE, numbered
-from helpers.world import MIB, World, nothing_sent
 
-
-def parts(reg: object, count: int) -> list[tuple[object, int]]:
-    return [
-        (reg[i * PAGE : (i + 1) * PAGE], i * PAGE)  # type: ignore[index]
-        for i in range(count)
-    ]
+def parts(reg: Opened, count: int) -> list[tuple[Opened, int]]:
+    return [(reg[i * PAGE : (i + 1) * PAGE], i * PAGE) for i in range(count)]
 
 
 @pytest.mark.core
@@ -59,13 +56,17 @@ async def test_leaving_early(world: World) -> None:
 
 async def test_leaving_by_an_exception(world: World) -> None:
     async with world.open(emu={"size": MIB}) as ns, ns.allocate(64 * PAGE) as reg:
+
+        async def leave() -> None:
+            async with ns.as_completed(parts(reg, 64), capacity=8) as done:
+                async for _index, _result in done:
+                    raise KeyError("out")
+
         with (
             inject(ns, Fault.delay(0.01, "read")),
             pytest.raises(KeyError, match="out"),
         ):
-            async with ns.as_completed(parts(reg, 64), capacity=8) as done:
-                async for _index, _result in done:
-                    raise KeyError("out")
+            await leave()
         assert reg.inflight == 0
 
 
@@ -112,7 +113,7 @@ async def test_bad_requests_send_nothing(world: World) -> None:
             with nothing_sent(ns), pytest.raises(kind, match=words) as caught:
                 ns.as_completed([(reg, 0), bad])
             assert caught.value.__notes__ == ["item 1"]
-        with nothing_sent(ns), pytest.raises(OptionError, match="op='erase'.*write"):
+        with nothing_sent(ns), pytest.raises(OptionError, match=r"op='erase'.*write"):
             ns.as_completed([(reg, 0)], op="erase")
         with nothing_sent(ns), pytest.raises(OptionError, match="capacity=0"):
             ns.as_completed([(reg, 0)], capacity=0)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.model import PAGE, pattern
+from helpers.world import MIB, World, nothing_sent, served
+
 from aiougds import (
     AlignmentError,
     ArgumentTypeError,
@@ -14,9 +17,6 @@ from aiougds import (
     ReadOnlyError,
     testing,
 )
-
-from helpers.model import PAGE, pattern
-from helpers.world import MIB, World, nothing_sent, served
 
 
 @pytest.mark.core
@@ -191,9 +191,11 @@ async def test_read_only_is_enforced(world: World, tmp_path: Path) -> None:
 async def test_two_readers_may_share_a_file(world: World, tmp_path: Path) -> None:
     path = tmp_path / "disk"
     path.write_bytes(pattern(PAGE, 7))
-    async with world.open(path, readonly=True) as one:
-        async with world.open(path, readonly=True) as two:
-            for ns in (one, two):
-                seen = bytearray(PAGE)
-                await ns.read(seen, offset=0)
-                assert seen == pattern(PAGE, 7)
+    async with (
+        world.open(path, readonly=True) as one,
+        world.open(path, readonly=True) as two,
+    ):
+        for ns in (one, two):
+            seen = bytearray(PAGE)
+            await ns.read(seen, offset=0)
+            assert seen == pattern(PAGE, 7)

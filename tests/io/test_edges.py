@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from aiougds import AlignmentError, CompareError, OptionError, RangeError
-
 from helpers.model import PAGE, pattern
 from helpers.world import KIB, MIB, World, nothing_sent
+
+from aiougds import AlignmentError, CompareError, OptionError, RangeError
 
 LBA = 512
 # Where a range starts in its block, how many whole blocks follow, where it ends.
@@ -154,6 +154,6 @@ async def test_bounds_hold_for_byte_ranges(world: World) -> None:
         assert await ns.read(bytearray(), offset=77, edges="bounce") == 0
         with (
             nothing_sent(ns),
-            pytest.raises(OptionError, match="edges='round'.*bounce"),
+            pytest.raises(OptionError, match=r"edges='round'.*bounce"),
         ):
             await ns.read(seen, offset=0, edges="round")

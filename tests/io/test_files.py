@@ -6,10 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
-from aiougds import MediaError, RangeError
-
 from helpers.model import PAGE, pattern
+from helpers.other import write_and_end
 from helpers.world import MIB, World
+
+from aiougds import MediaError, RangeError
 
 
 @pytest.mark.few
@@ -56,6 +57,18 @@ async def test_a_partial_last_block_is_not_written(
         await ns.read(seen, offset=3 * 512)
         assert seen == data[3 * 512 :] + bytes(412)
     assert path.read_bytes() == data[:512] + b"x" * 512 + data[1024:]
+
+
+async def test_bytes_survive_a_process_that_just_ends(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "disk"
+    data = pattern(2 * PAGE, 8)
+    write_and_end(world.address(path, size=MIB), data)
+    async with world.open(path) as ns:
+        seen = bytearray(len(data))
+        await ns.read(seen, offset=PAGE)
+        assert seen == data
 
 
 async def test_a_block_size_of_ones_own(world: World, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from aiougds import MemoryLayoutError, MemoryTypeError, ReadOnlyError
-
 from helpers.model import PAGE, pattern
 from helpers.world import MIB, World, nothing_sent
+
+from aiougds import MemoryLayoutError, MemoryTypeError, ReadOnlyError
 
 
 class Tensor:

@@ -1,4 +1,4 @@
-"""``read_many`` and ``write_many``: any number of items, all checked before one is sent."""
+"""``read_many`` and ``write_many``: any number, all checked before one is sent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from array import array
 
 import numpy as np
 import pytest
+from helpers.model import PAGE, number_of, numbered, pattern
+from helpers.world import MIB, World, nothing_sent, served
+
 from aiougds import (
     AlignmentError,
     ArgumentTypeError,
@@ -15,9 +18,6 @@ from aiougds import (
     ReadOnlyError,
 )
 
-from helpers.model import PAGE, number_of, numbered, pattern
-from helpers.world import MIB, World, nothing_sent, served
-
 LBA = 512
 
 
@@ -25,56 +25,58 @@ LBA = 512
 async def test_pairs(world: World) -> None:
     """Every item moves its own bytes; one doorbell can carry them all."""
     count = 128
-    async with world.open(emu={"lba": LBA, "size": count * LBA}) as ns:
-        async with ns.register(bytearray(numbered(count, LBA))) as reg:
-            pairs = [(reg[i * LBA : (i + 1) * LBA], i * LBA) for i in range(count)]
-            assert await ns.write_many(pairs) == [LBA] * count
-            reg.view[:] = bytes(len(reg))
-            order = random.Random(1).sample(range(count), count)
-            mixed = [
-                (reg[i * LBA : (i + 1) * LBA], n * LBA) for i, n in enumerate(order)
-            ]
-            assert await ns.read_many(mixed) == [LBA] * count
-            got = [number_of(reg.view[i * LBA : (i + 1) * LBA]) for i in range(count)]
-            assert got == order
+    async with (
+        world.open(emu={"lba": LBA, "size": count * LBA}) as ns,
+        ns.register(bytearray(numbered(count, LBA))) as reg,
+    ):
+        pairs = [(reg[i * LBA : (i + 1) * LBA], i * LBA) for i in range(count)]
+        assert await ns.write_many(pairs) == [LBA] * count
+        reg.view[:] = bytes(len(reg))
+        order = random.Random(1).sample(range(count), count)
+        mixed = [(reg[i * LBA : (i + 1) * LBA], n * LBA) for i, n in enumerate(order)]
+        assert await ns.read_many(mixed) == [LBA] * count
+        got = [number_of(reg.view[i * LBA : (i + 1) * LBA]) for i in range(count)]
+        assert got == order
 
 
 @pytest.mark.core
 async def test_arrays(world: World) -> None:
     count = 128
-    async with world.open(emu={"lba": LBA, "size": count * LBA}) as ns:
-        async with ns.register(bytearray(numbered(count, LBA))) as reg:
-            plain = array("q", range(0, count * LBA, LBA))
-            assert await ns.write_many(reg, offsets=plain, nbytes=LBA) == [LBA] * count
-            reg.view[:] = bytes(len(reg))
-            order = random.Random(2).sample(range(count), count)
-            into = array("q", (n * LBA for n in order))
-            done = await ns.read_many(reg, offsets=plain, nbytes=LBA, buf_offsets=into)
-            assert done == [LBA] * count
-            for source, target in enumerate(order):
-                at = target * LBA
-                assert number_of(reg.view[at : at + LBA]) == source
+    async with (
+        world.open(emu={"lba": LBA, "size": count * LBA}) as ns,
+        ns.register(bytearray(numbered(count, LBA))) as reg,
+    ):
+        plain = array("q", range(0, count * LBA, LBA))
+        assert await ns.write_many(reg, offsets=plain, nbytes=LBA) == [LBA] * count
+        reg.view[:] = bytes(len(reg))
+        order = random.Random(2).sample(range(count), count)
+        into = array("q", (n * LBA for n in order))
+        done = await ns.read_many(reg, offsets=plain, nbytes=LBA, buf_offsets=into)
+        assert done == [LBA] * count
+        for source, target in enumerate(order):
+            at = target * LBA
+            assert number_of(reg.view[at : at + LBA]) == source
 
 
 @pytest.mark.parametrize("count", [1, 2, 127, 128, 129, 257, 1000])
 @pytest.mark.parametrize("form", ["pairs", "arrays"])
 @pytest.mark.few
 async def test_counts(world: World, count: int, form: str) -> None:
-    async with world.open(emu={"lba": LBA, "size": MIB}) as ns:
-        async with ns.register(bytearray(numbered(count, LBA))) as reg:
-            if form == "pairs":
-                pairs = [(reg[i * LBA : (i + 1) * LBA], i * LBA) for i in range(count)]
-                assert await ns.write_many(pairs) == [LBA] * count
-                reg.view[:] = bytes(len(reg))
-                assert await ns.read_many(iter(pairs)) == [LBA] * count
-            else:
-                where = np.arange(count, dtype=np.int64) * LBA
-                assert await ns.write_many(reg, offsets=where, nbytes=LBA, fua=True)
-                reg.view[:] = bytes(len(reg))
-                assert (
-                    await ns.read_many(reg, offsets=where, nbytes=LBA) == [LBA] * count
-                )
-            assert reg.view == numbered(count, LBA)
+    async with (
+        world.open(emu={"lba": LBA, "size": MIB}) as ns,
+        ns.register(bytearray(numbered(count, LBA))) as reg,
+    ):
+        if form == "pairs":
+            pairs = [(reg[i * LBA : (i + 1) * LBA], i * LBA) for i in range(count)]
+            assert await ns.write_many(pairs) == [LBA] * count
+            reg.view[:] = bytes(len(reg))
+            assert await ns.read_many(iter(pairs)) == [LBA] * count
+        else:
+            where = np.arange(count, dtype=np.int64) * LBA
+            assert await ns.write_many(reg, offsets=where, nbytes=LBA, fua=True)
+            reg.view[:] = bytes(len(reg))
+            assert await ns.read_many(reg, offsets=where, nbytes=LBA) == [LBA] * count
+        assert reg.view == numbered(count, LBA)
 
 
 @pytest.mark.few
@@ -82,34 +84,38 @@ async def test_counts(world: World, count: int, form: str) -> None:
 async def test_a_hundred_thousand(world: World, form: str) -> None:
     """More than any queue, batch or window holds."""
     count = 100_000
-    async with world.open(emu={"data": "none", "size": "1GiB"}) as ns:
-        async with ns.allocate(PAGE) as reg:
-            before = served(ns)
-            if form == "pairs":
-                done = await ns.read_many([(reg, i * PAGE) for i in range(count)])
-            else:
-                done = await ns.read_many(
-                    reg,
-                    offsets=np.arange(count, dtype=np.int64) * PAGE,
-                    nbytes=PAGE,
-                    buf_offsets=np.zeros(count, dtype=np.int64),
-                )
-            assert done == [PAGE] * count
-            assert served(ns) - before == count
+    async with (
+        world.open(emu={"data": "none", "size": "1GiB"}) as ns,
+        ns.allocate(PAGE) as reg,
+    ):
+        before = served(ns)
+        if form == "pairs":
+            done = await ns.read_many([(reg, i * PAGE) for i in range(count)])
+        else:
+            done = await ns.read_many(
+                reg,
+                offsets=np.arange(count, dtype=np.int64) * PAGE,
+                nbytes=PAGE,
+                buf_offsets=np.zeros(count, dtype=np.int64),
+            )
+        assert done == [PAGE] * count
+        assert served(ns) - before == count
 
 
 @pytest.mark.few
 async def test_twenty_thousand_with_data(world: World) -> None:
     count = 20_000
-    async with world.open(emu={"lba": LBA, "size": "16MiB"}) as ns:
-        async with ns.register(bytearray(numbered(count, LBA))) as reg:
-            where = np.arange(count, dtype=np.int64) * LBA
-            await ns.write_many(reg, offsets=where, nbytes=LBA)
-            reg.view[:] = bytes(len(reg))
-            order = np.random.default_rng(3).permutation(count).astype(np.int64)
-            await ns.read_many(reg, offsets=order * LBA, nbytes=LBA)
-            got = np.frombuffer(reg.view, dtype="<u8").reshape(count, LBA // 8)
-            assert (got == (order[:, None] + 1)).all()
+    async with (
+        world.open(emu={"lba": LBA, "size": "16MiB"}) as ns,
+        ns.register(bytearray(numbered(count, LBA))) as reg,
+    ):
+        where = np.arange(count, dtype=np.int64) * LBA
+        await ns.write_many(reg, offsets=where, nbytes=LBA)
+        reg.view[:] = bytes(len(reg))
+        order = np.random.default_rng(3).permutation(count).astype(np.int64)
+        await ns.read_many(reg, offsets=order * LBA, nbytes=LBA)
+        got = np.frombuffer(reg.view, dtype="<u8").reshape(count, LBA // 8)
+        assert (got == (order[:, None] + 1)).all()
 
 
 async def test_lengths_may_differ(world: World) -> None:
@@ -214,6 +220,43 @@ async def test_one_bad_array_item_and_nothing_is_sent(world: World, count: int) 
             assert caught.value.__notes__ == [f"item {count - 2}"]
 
 
+async def test_memory_of_items_is_aligned(world: World) -> None:
+    """Batches copy nothing: what is not aligned to 4 bytes is refused."""
+    async with world.open(emu={"size": MIB}) as ns, ns.allocate(2 * PAGE) as reg:
+        for start in (1, 2, 3, 4095):
+            part = reg[start : start + PAGE]
+            into = array("q", [0, start])
+            for work in (
+                lambda b=part: ns.read_many([(reg[:PAGE], 0), (b, 0)]),
+                lambda i=into: ns.read_many(
+                    reg, offsets=array("q", [0, 0]), nbytes=PAGE, buf_offsets=i
+                ),
+            ):
+                words = f"byte {start} .* 4 bytes"
+                with (
+                    nothing_sent(ns),
+                    pytest.raises(AlignmentError, match=words) as bad,
+                ):
+                    await work()
+                assert bad.value.__notes__ == ["item 1"]
+            async with ns.batch(1) as batch:
+                batch.read(part, offset=0)
+                with nothing_sent(ns), pytest.raises(AlignmentError, match="4 bytes"):
+                    batch.submit()
+        assert await ns.read_many([(reg[4 : 4 + PAGE], 0)]) == [PAGE]
+
+
+async def test_array_items_of_no_bytes(world: World) -> None:
+    async with world.open(emu={"size": MIB}) as ns, ns.allocate(PAGE) as reg:
+        where = array("q", [0, MIB])
+        with nothing_sent(ns):
+            assert await ns.read_many(reg, offsets=where, nbytes=0) == [0, 0]
+            for offset, kind in ((1, AlignmentError), (MIB + PAGE, RangeError)):
+                with pytest.raises(kind) as caught:
+                    await ns.read_many(reg, offsets=array("q", [0, offset]), nbytes=0)
+                assert caught.value.__notes__ == ["item 1"]
+
+
 async def test_arguments_that_make_no_sense(world: World) -> None:
     async with world.open(emu={"size": MIB}) as ns, ns.allocate(PAGE) as reg:
         where = array("q", [0])
@@ -233,7 +276,7 @@ async def test_arguments_that_make_no_sense(world: World) -> None:
             requests = keywords.pop("requests")
             with nothing_sent(ns), pytest.raises(ArgumentTypeError, match=words):
                 await ns.read_many(requests, **keywords)
-        with nothing_sent(ns), pytest.raises(RangeError, match="2 entries, .* has 1"):
+        with nothing_sent(ns), pytest.raises(RangeError, match=r"2 entries, .* has 1"):
             await ns.read_many(
                 reg, offsets=where, nbytes=PAGE, buf_offsets=array("q", [0, 0])
             )
@@ -245,10 +288,12 @@ async def test_arguments_that_make_no_sense(world: World) -> None:
 
 
 async def test_read_only_memory_may_be_written_from_only(world: World) -> None:
-    async with world.open(emu={"size": MIB}) as ns:
-        async with ns.register(pattern(PAGE, 6)) as reg:
-            with nothing_sent(ns), pytest.raises(ReadOnlyError, match="memory is read"):
-                await ns.read_many([(reg, 0)])
-            with nothing_sent(ns), pytest.raises(ReadOnlyError, match="memory is read"):
-                await ns.read_many(reg, offsets=array("q", [0]), nbytes=PAGE)
-            assert await ns.write_many([(reg, 0)]) == [PAGE]
+    async with (
+        world.open(emu={"size": MIB}) as ns,
+        ns.register(pattern(PAGE, 6)) as reg,
+    ):
+        with nothing_sent(ns), pytest.raises(ReadOnlyError, match="memory is read"):
+            await ns.read_many([(reg, 0)])
+        with nothing_sent(ns), pytest.raises(ReadOnlyError, match="memory is read"):
+            await ns.read_many(reg, offsets=array("q", [0]), nbytes=PAGE)
+        assert await ns.write_many([(reg, 0)]) == [PAGE]

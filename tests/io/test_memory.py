@@ -1,4 +1,4 @@
-"""Registered memory: slices, views, overlaps, pinning just in time, and the end of it."""
+"""Registered memory: slices, views, overlaps, pinning just in time, and its end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from array import array
 
 import numpy as np
 import pytest
+from helpers.model import PAGE, numbered, pattern
+from helpers.world import MIB, World, nothing_sent
+
 from aiougds import (
     ClosedError,
     MemoryLayoutError,
@@ -15,9 +18,6 @@ from aiougds import (
     RangeError,
     ReadOnlyError,
 )
-
-from helpers.model import PAGE, numbered, pattern
-from helpers.world import MIB, World, nothing_sent
 
 LBA = 512
 
@@ -227,6 +227,17 @@ async def test_each_controller_has_its_own_mapping(world: World) -> None:
             assert two.controller.statistics().mappings == 1
             assert await two.read(reg, offset=0) == PAGE
             assert reg.view == pattern(PAGE, 5)
+            reg.view[:] = bytes(PAGE)
+            assert await two.read_many([(reg, 0)]) == [PAGE]
+            assert reg.view == pattern(PAGE, 5)
+            reg.view[:] = bytes(PAGE)
+            zero = array("q", [0])
+            assert await two.read_many(reg, offsets=zero, nbytes=PAGE) == [PAGE]
+            assert reg.view == pattern(PAGE, 5)
+            async with two.batch(1) as batch:
+                batch.read(reg, offset=0)
+                batch.submit()
+                assert [item.nbytes for item in await batch.harvest()] == [PAGE]
             assert await one.write(reg, offset=0) == PAGE
         seen = bytearray(PAGE)
         await one.read(seen, offset=0)

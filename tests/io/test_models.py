@@ -6,12 +6,12 @@ from array import array
 from collections.abc import Callable
 
 import pytest
-from aiougds._index import Intervals
+from helpers.model import PAGE, pattern
+from helpers.world import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.model import PAGE, pattern
-from helpers.world import World
+from aiougds._index import Intervals
 
 pytestmark = pytest.mark.few
 BLOCKS = 96
@@ -52,25 +52,27 @@ def test_splitting_and_lists(
         memory = bytearray(pattern(BLOCKS * lba + 3 * PAGE, 1))
         model = bytearray(memory)
         emu = {"size": len(disk), "lba": lba, "mpsmin": mpsmin, "mdts": mdts}
-        async with world.open(emu=emu, max_transfer=pages * PAGE << mpsmin) as ns:
-            async with ns.register(memory) as reg:
-                for write, first, count, start in history:
-                    offset, nbytes = first * lba, count * lba
-                    part = reg[start : start + nbytes]
-                    there, here = (
-                        slice(offset, offset + nbytes),
-                        slice(start, start + nbytes),
-                    )
-                    if write:
-                        assert await ns.write(part, offset=offset) == nbytes
-                        disk[there] = model[here]
-                    else:
-                        assert await ns.read(part, offset=offset) == nbytes
-                        model[here] = disk[there]
-                    assert memory == model
-                seen = bytearray(len(disk))
-                await ns.read(seen, offset=0)
-                assert seen == disk
+        async with (
+            world.open(emu=emu, max_transfer=pages * PAGE << mpsmin) as ns,
+            ns.register(memory) as reg,
+        ):
+            for write, first, count, start in history:
+                offset, nbytes = first * lba, count * lba
+                part = reg[start : start + nbytes]
+                there, here = (
+                    slice(offset, offset + nbytes),
+                    slice(start, start + nbytes),
+                )
+                if write:
+                    assert await ns.write(part, offset=offset) == nbytes
+                    disk[there] = model[here]
+                else:
+                    assert await ns.read(part, offset=offset) == nbytes
+                    model[here] = disk[there]
+                assert memory == model
+            seen = bytearray(len(disk))
+            await ns.read(seen, offset=0)
+            assert seen == disk
 
     world.run(body())
 
@@ -128,7 +130,7 @@ def test_queues_wrap(
 def test_batch_windows(
     world: World, capacity: int, depth: int, moves: list[tuple[int, int, int]]
 ) -> None:
-    """Prepared, in flight and harvested are disjoint, and nothing is lost or doubled."""
+    """Prepared, in flight, harvested: nothing is lost and nothing is doubled."""
 
     async def body() -> None:
         lba, blocks = 512, 64
@@ -136,30 +138,32 @@ def test_batch_windows(
         emu = {"size": blocks * lba, "lba": lba}
         async with world.open(emu=emu, depth=depth, batch_depth=depth) as ns:
             await ns.write(content, offset=0)
-            async with ns.allocate(capacity * lba) as reg:
-                async with ns.batch(capacity) as batch:
-                    flying: dict[object, tuple[int, int]] = {}
-                    free = list(range(capacity))
-                    serial = 0
-                    for submit, least, most in moves:
-                        for _ in range(min(submit, len(free))):
-                            slot, block = free.pop(), serial * 7 % blocks
-                            part = reg[slot * lba : (slot + 1) * lba]
-                            batch.read(part, offset=block * lba, cookie=serial)
-                            flying[serial] = slot, block
-                            serial += 1
-                        batch.submit()
-                        assert batch.pending == len(flying)
-                        items = await batch.harvest(min(least, most), most)
-                        assert min(least, most, len(flying)) <= len(items) <= most
-                        for item in items:
-                            slot, block = flying.pop(item.cookie)
-                            assert item.nbytes == lba
-                            got = reg.view[slot * lba : (slot + 1) * lba]
-                            assert got == content[block * lba : (block + 1) * lba]
-                            free.append(slot)
-                    rest = [item.cookie async for item in batch]
-                    assert sorted(map(str, rest)) == sorted(map(str, flying))
+            async with (
+                ns.allocate(capacity * lba) as reg,
+                ns.batch(capacity) as batch,
+            ):
+                flying: dict[object, tuple[int, int]] = {}
+                free = list(range(capacity))
+                serial = 0
+                for submit, least, most in moves:
+                    for _ in range(min(submit, len(free))):
+                        slot, block = free.pop(), serial * 7 % blocks
+                        part = reg[slot * lba : (slot + 1) * lba]
+                        batch.read(part, offset=block * lba, cookie=serial)
+                        flying[serial] = slot, block
+                        serial += 1
+                    batch.submit()
+                    assert batch.pending == len(flying)
+                    items = await batch.harvest(min(least, most), most)
+                    assert min(least, most, len(flying)) <= len(items) <= most
+                    for item in items:
+                        slot, block = flying.pop(item.cookie)
+                        assert item.nbytes == lba
+                        got = reg.view[slot * lba : (slot + 1) * lba]
+                        assert got == content[block * lba : (block + 1) * lba]
+                        free.append(slot)
+                rest = [item.cookie async for item in batch]
+                assert sorted(map(str, rest)) == sorted(map(str, flying))
 
     world.run(body())
 
@@ -236,23 +240,25 @@ def test_arrays_move_each_item_to_its_place(
     async def body() -> None:
         size = nbytes * 512
         content = pattern(12 * size, 6)
-        async with world.open(emu={"size": 12 * 5 * 512, "lba": 512}) as ns:
-            async with ns.register(bytearray(content)) as reg:
-                await ns.write_many(
-                    reg,
-                    offsets=array("q", (n * size for n in order)),
-                    nbytes=size,
-                )
-                reg.view[:] = bytes(len(content))
-                await ns.read_many(
-                    reg,
-                    offsets=array("q", (n * size for n in order)),
-                    nbytes=size,
-                    buf_offsets=array("q", (n * size for n in into)),
-                )
-                for source, target in enumerate(into):
-                    got = reg.view[target * size : (target + 1) * size]
-                    assert got == content[source * size : (source + 1) * size]
+        async with (
+            world.open(emu={"size": 12 * 5 * 512, "lba": 512}) as ns,
+            ns.register(bytearray(content)) as reg,
+        ):
+            await ns.write_many(
+                reg,
+                offsets=array("q", (n * size for n in order)),
+                nbytes=size,
+            )
+            reg.view[:] = bytes(len(content))
+            await ns.read_many(
+                reg,
+                offsets=array("q", (n * size for n in order)),
+                nbytes=size,
+                buf_offsets=array("q", (n * size for n in into)),
+            )
+            for source, target in enumerate(into):
+                got = reg.view[target * size : (target + 1) * size]
+                assert got == content[source * size : (source + 1) * size]
 
     world.run(body())
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aiougds import CapabilityError, ClosedError, RangeError, ReadOnlyError
-
 from helpers.model import PAGE, pattern
 from helpers.world import MIB, World, nothing_sent
+
+from aiougds import CapabilityError, ClosedError, RangeError, ReadOnlyError
 
 
 async def test_several_namespaces(world: World) -> None:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
+from helpers.model import PAGE, numbered, pattern
+from helpers.world import MIB, Opened, World
+
 from aiougds import OptionError, testing
 
-from helpers.model import PAGE, pattern
-from helpers.world import MIB, World
 
-
-async def hammer(world: World, ns: object, rounds: int, at_once: int) -> None:
+async def hammer(world: World, ns: Opened, rounds: int, at_once: int) -> None:
     """Write and read distinct blocks, several at once, often enough to wrap."""
     data = pattern(at_once * PAGE, rounds)
-    async with ns.register(bytearray(data)) as reg:  # type: ignore[attr-defined]
+    async with ns.register(bytearray(data)) as reg:
         for turn in range(rounds):
-            offset = (turn % 3) * at_once * PAGE
-            parts = [slice(i * PAGE, (i + 1) * PAGE) for i in range(at_once)]
-            await world.gather(
-                *(
-                    lambda p=p: ns.write(reg[p], offset=offset + p.start)  # type: ignore[attr-defined]
-                    for p in parts
-                )
-            )
+            first = (turn % 3) * at_once
+            parts = [
+                (reg[i * PAGE : (i + 1) * PAGE], (first + i) * PAGE)
+                for i in range(at_once)
+            ]
+            await world.gather(*(partial(ns.write, b, offset=at) for b, at in parts))
             reg.view[:] = bytes(len(data))
-            await world.gather(
-                *(
-                    lambda p=p: ns.read(reg[p], offset=offset + p.start)  # type: ignore[attr-defined]
-                    for p in parts
-                )
-            )
+            await world.gather(*(partial(ns.read, b, offset=at) for b, at in parts))
             assert bytes(reg.view) == data
 
 
@@ -52,6 +47,22 @@ async def test_any_depth(world: World, depth: int) -> None:
             assert done == [PAGE] * total
             for _ in range(min(total, 210)):
                 assert await ns.read(reg, offset=0) == PAGE
+
+
+@pytest.mark.few
+async def test_thousands_in_flight(world: World) -> None:
+    """Operations wait for room in the queues, not for room in memory."""
+    count = 5000
+    async with world.open(emu={"lba": 512}, depth=16, queues=2) as ns:
+        data = numbered(count, 512)
+        await ns.write(data, offset=0)
+        async with ns.allocate(count * 512) as reg:
+            parts = [(reg[i * 512 : (i + 1) * 512], i * 512) for i in range(count)]
+            done = await world.gather(
+                *(partial(ns.read, part, offset=offset) for part, offset in parts)
+            )
+            assert done == [512] * count
+            assert reg.view == data
 
 
 @pytest.mark.parametrize("mqes", [1, 2, 6, 127, 1023, 65535])

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from helpers.model import PAGE
+from helpers.world import MIB, World, nothing_sent
+
 from aiougds import (
     AlignmentError,
     ArgumentError,
@@ -19,9 +22,6 @@ from aiougds import (
     WrongLoopError,
     blocking,
 )
-
-from helpers.model import PAGE
-from helpers.world import MIB, World, nothing_sent
 
 
 @pytest.mark.core
@@ -94,14 +94,14 @@ async def test_errors_are_built_in_errors_too(world: World) -> None:
             assert caught.value.errno
 
 
-def elsewhere(work: Callable[[], object]) -> BaseException | None:
+def elsewhere(work: Callable[[], object]) -> UGDSError | None:
     """Run something in another thread and return what it raised."""
-    raised: list[BaseException] = []
+    raised: list[UGDSError] = []
 
     def main() -> None:
         try:
             work()
-        except BaseException as exc:  # noqa: BLE001
+        except UGDSError as exc:
             raised.append(exc)
 
     thread = threading.Thread(target=main)
@@ -111,17 +111,20 @@ def elsewhere(work: Callable[[], object]) -> BaseException | None:
 
 
 async def test_a_batch_stays_on_its_loop_or_thread(world: World) -> None:
-    async with world.open(emu={"size": MIB}) as ns, ns.allocate(PAGE) as reg:
-        async with ns.batch(4) as batch:
-            batch.read(reg, offset=0)
-            batch.submit()
-            if world.loop == "blocking":
-                error = elsewhere(batch.inner.harvest)
-            else:
-                error = elsewhere(lambda: asyncio.run(batch.harvest(1)))
-            assert isinstance(error, WrongLoopError)
-            assert isinstance(error, RuntimeError)
-            assert len(await batch.harvest(1)) == 1
+    async with (
+        world.open(emu={"size": MIB}) as ns,
+        ns.allocate(PAGE) as reg,
+        ns.batch(4) as batch,
+    ):
+        batch.read(reg, offset=0)
+        batch.submit()
+        if world.loop == "blocking":
+            error = elsewhere(batch.inner.harvest)
+        else:
+            error = elsewhere(lambda: asyncio.run(batch.harvest(1)))
+        assert isinstance(error, WrongLoopError)
+        assert isinstance(error, RuntimeError)
+        assert len(await batch.harvest(1)) == 1
 
 
 async def test_nothing_is_awaited_without_a_loop(world: World) -> None:

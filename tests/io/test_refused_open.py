@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.model import PAGE, pattern
+from helpers.other import holding, opened_as_nobody
+from helpers.world import MIB, World, emu_address
+
 from aiougds import (
     AddressError,
     AddressInUseError,
@@ -18,10 +22,6 @@ from aiougds import (
     OptionError,
     UGDSError,
 )
-
-from helpers.model import PAGE, pattern
-from helpers.other import holding, opened_as_nobody
-from helpers.world import MIB, World, emu_address
 
 pytestmark = pytest.mark.few
 

@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import pytest
-
 from helpers.model import PAGE, pattern
 from helpers.world import MIB, World, emu_address
 
@@ -19,15 +18,18 @@ async def test_every_size_comes_back(world: World, tmp_path: Path) -> None:
     path = tmp_path / "disk"
     total = sum(COUNTS) * LBA
     data = pattern(total, 1)
-    async with world.open(path, emu={"size": total, "lba": LBA}) as ns:
-        async with ns.register(data) as source, ns.allocate(total) as target:
-            at = 0
-            for count in COUNTS:
-                nbytes = count * LBA
-                assert await ns.write(source[at : at + nbytes], offset=at) == nbytes
-                assert await ns.read(target[at : at + nbytes], offset=at) == nbytes
-                at += nbytes
-            assert bytes(target.view) == data
+    async with (
+        world.open(path, emu={"size": total, "lba": LBA}) as ns,
+        ns.register(data) as source,
+        ns.allocate(total) as target,
+    ):
+        at = 0
+        for count in COUNTS:
+            nbytes = count * LBA
+            assert await ns.write(source[at : at + nbytes], offset=at) == nbytes
+            assert await ns.read(target[at : at + nbytes], offset=at) == nbytes
+            at += nbytes
+        assert bytes(target.view) == data
     assert path.read_bytes() == data
 
 
@@ -56,18 +58,20 @@ async def test_memory_to_read_into_may_start_anywhere(world: World) -> None:
 @pytest.mark.core
 async def test_memory_to_write_from_may_start_anywhere(world: World) -> None:
     data = pattern(12 * PAGE, 3)
-    async with world.open(emu={"lba": LBA, "size": "64KiB"}) as ns:
-        async with ns.register(data) as source:
-            for start in STARTS:
-                for count in (1, 9, 64):
-                    nbytes = count * LBA
-                    await ns.write_zeroes(offset=0, nbytes=ns.size)
-                    await ns.write(source[start : start + nbytes], offset=2 * LBA)
-                    seen = bytearray(ns.size)
-                    await ns.read(seen, offset=0)
-                    middle = data[start : start + nbytes]
-                    rest = ns.size - 2 * LBA - nbytes
-                    assert seen == bytes(2 * LBA) + middle + bytes(rest)
+    async with (
+        world.open(emu={"lba": LBA, "size": "64KiB"}) as ns,
+        ns.register(data) as source,
+    ):
+        for start in STARTS:
+            for count in (1, 9, 64):
+                nbytes = count * LBA
+                await ns.write_zeroes(offset=0, nbytes=ns.size)
+                await ns.write(source[start : start + nbytes], offset=2 * LBA)
+                seen = bytearray(ns.size)
+                await ns.read(seen, offset=0)
+                middle = data[start : start + nbytes]
+                rest = ns.size - 2 * LBA - nbytes
+                assert seen == bytes(2 * LBA) + middle + bytes(rest)
 
 
 @pytest.mark.core
@@ -78,20 +82,23 @@ async def test_random_writes_leave_what_a_model_says(
     rng = random.Random(4)
     model = bytearray(256 * LBA)
     source = pattern(64 * LBA, 5)
-    async with world.open(path, emu={"size": len(model), "lba": LBA}) as ns:
-        async with ns.register(source) as reg, ns.allocate(64 * LBA) as target:
-            for _ in range(120):
-                count = rng.randint(1, 64)
-                nbytes = count * LBA
-                offset = rng.randint(0, 256 - count) * LBA
-                start = rng.randrange(0, len(source) - nbytes + 1, 4)
-                if rng.random() < 0.5:
-                    await ns.write(reg[start : start + nbytes], offset=offset)
-                    model[offset : offset + nbytes] = source[start : start + nbytes]
-                else:
-                    await ns.read(target[start : start + nbytes], offset=offset)
-                    got = bytes(target.view[start : start + nbytes])
-                    assert got == model[offset : offset + nbytes]
+    async with (
+        world.open(path, emu={"size": len(model), "lba": LBA}) as ns,
+        ns.register(source) as reg,
+        ns.allocate(64 * LBA) as target,
+    ):
+        for _ in range(120):
+            count = rng.randint(1, 64)
+            nbytes = count * LBA
+            offset = rng.randint(0, 256 - count) * LBA
+            start = rng.randrange(0, len(source) - nbytes + 1, 4)
+            if rng.random() < 0.5:
+                await ns.write(reg[start : start + nbytes], offset=offset)
+                model[offset : offset + nbytes] = source[start : start + nbytes]
+            else:
+                await ns.read(target[start : start + nbytes], offset=offset)
+                got = bytes(target.view[start : start + nbytes])
+                assert got == model[offset : offset + nbytes]
     assert path.read_bytes() == model
 
 

@@ -6,7 +6,6 @@ import mmap
 from pathlib import Path
 
 import pytest
-
 from helpers.model import PAGE, pattern
 from helpers.world import GIB, KIB, MIB, World, served
 
