@@ -43,6 +43,8 @@ def operate(device: Device, work: Callable[[], Awaitable[T]]) -> T:
     device.check_open()
     channel = run_blocking(called(device.channel))
     with channel.lock:
+        if device.limbo:  # no loop has taken late completions in the meantime
+            channel.reap()
         if channel.closed:
             raise device.refusal() or ClosedError("this thread's channel was closed")
         return run_blocking(awaited(work))

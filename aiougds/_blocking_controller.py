@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from aiougds._blocking_base import called, operate, run
+from aiougds._completion_thread import thread_home
 from aiougds._errors import ControllerBusyError
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ class ControllerCalls:
     @property
     def quarantine(self) -> tuple[Quarantined, ...]:
         """Memory that the device may still touch."""
+        channel = thread_home().channels.get(id(self._device))
+        if channel is not None and self._device.limbo:
+            channel.reap_if_free()  # no loop has taken late completions meanwhile
         return self._controller.quarantine
 
     def statistics(self) -> Statistics:

@@ -99,6 +99,8 @@ class Namespace:
         with channel.lock:
             if channel.closed or device.closing or reg._device is not device:
                 return None
+            if device.limbo:
+                channel.reap()
             try:
                 result = _rw(
                     channel.ptr,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import select
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Final, cast
@@ -38,16 +41,17 @@ class ThreadHome(Home):
 
     async def wait(self, line: Line, token: int, keep: object) -> Record:
         slot: list[Record] = []
-        interrupt: KeyboardInterrupt | None = None
         line.waiters[token] = (slot, keep)
-        while not slot:
-            try:
+        try:
+            while not slot:
                 line.block()
-            except KeyboardInterrupt as exc:
-                interrupt = interrupt or exc
-                line.cancel(token)
-        if interrupt is not None:
-            raise interrupt
+        except BaseException:  # of a signal handler: KeyboardInterrupt or another
+            line.cancel(token)
+            while not slot:
+                # Told to stop once more: it already does.
+                with contextlib.suppress(BaseException):
+                    line.block()
+            raise
         return slot[0]
 
     async def told(self, line: Line, token: int, timeout_s: float | None) -> None:
@@ -92,13 +96,23 @@ class _ThreadLocal(threading.local):
 
 
 class _ThreadOwner:
-    __slots__ = ("home",)
+    __slots__ = ("home", "pid")
 
     def __init__(self) -> None:
         self.home = ThreadHome()
+        self.pid = os.getpid()
 
-    def __del__(self) -> None:
-        self.home.end()
+    def __del__(
+        self,
+        finalizing: Callable[[], bool] = sys.is_finalizing,
+        getpid: Callable[[], int] = os.getpid,
+    ) -> None:
+        # At the end of the interpreter, daemon threads stand still wherever they were,
+        # perhaps holding a channel's lock: leave it all to the end of the process.
+        # In a fork's child, the interpreter drops the other threads' locals before any
+        # handler of ours runs: what they held, locks too, is the parent's.
+        if not finalizing() and getpid() == self.pid:
+            self.home.end()
 
 
 _thread: Final = _ThreadLocal()

@@ -271,6 +271,7 @@ class Device:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         signal = current_home().signal()
         self.observers.append(signal)
+        self.poke()  # a thread takes late completions only when it calls
         try:
             while not done():
                 left = TICK_S
@@ -286,8 +287,9 @@ class Device:
 
     def poke(self) -> None:
         """Have every channel take what has completed."""
+        home = current_home()
         for channel in list(self.channels.values()):
-            if channel.home.idle():
+            if channel.home is home or channel.home.idle():
                 channel.reap_if_free()
             else:
                 channel.home.post(channel.reap_if_free)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+from functools import partial
 from time import perf_counter_ns
 
 import aiougds
-
 from bench.line import Line, async_duel
 from bench.stage import MIB, Stage, checked, loops, run_on
 
@@ -19,7 +19,7 @@ ROUNDS = 15
 def measure(stage: Stage) -> list[Line]:
     """Measure on each loop."""
     stage.warm()
-    return [run_on(loop, lambda loop=loop: on_loop(stage, loop)) for loop in loops()]
+    return [run_on(loop, partial(on_loop, stage, loop)) for loop in loops()]
 
 
 async def on_loop(stage: Stage, loop: str) -> Line:

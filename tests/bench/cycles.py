@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import re
-import resource
 import shutil
 import statistics
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import aiougds
 from aiougds._ffi import ffi, lib
-
 from bench.line import Line, most_line
 from bench.native import Batches, Raw
 from bench.stage import (
@@ -23,9 +22,13 @@ from bench.stage import (
     checked,
     cores_apart,
     load_helper,
+    preemptions,
     run_child,
     run_on,
 )
+
+if TYPE_CHECKING:
+    from aiougds._ffi import CData
 
 DEVICE = "emu:?size=1GiB&data=none&step=0&threads=1"
 DEPTH = 32
@@ -48,9 +51,9 @@ async def _measure(stage: Stage) -> list[Line]:
         with cores_apart() as (_, there):
             give_up = time.monotonic() + MOST_S
             while len(ours) < ROUNDS and (not ours or time.monotonic() < give_up):
-                was = preempted()
+                was = preemptions()
                 checked(one_run(raw, SLICE, cycles))
-                if preempted() != was and time.monotonic() < give_up:
+                if preemptions() != was and time.monotonic() < give_up:
                     continue
                 ns_per_tick = 1e9 / cycles.ticks_per_s
                 spent = cycles.submit_ticks + cycles.reap_ticks
@@ -59,8 +62,8 @@ async def _measure(stage: Stage) -> list[Line]:
                 bare.append(checked(ticks) * ns_per_tick / SLICE)
         mine, floor = statistics.median(ours), statistics.median(bare)
         note = (
-            f"{mine / ns_per_tick:.0f} ticks, {len(ours)} rounds without preemption; best round {min(ours):.1f} ns; "
-            f"bare rings best {min(bare):.1f} ns"
+            f"{mine / ns_per_tick:.0f} ticks, {len(ours)} rounds without preemption; "
+            f"best round {min(ours):.1f} ns, of bare rings {min(bare):.1f} ns"
         )
     counted = instructions(stage.folder)
     note += f"; {counted}"
@@ -76,12 +79,7 @@ async def _measure(stage: Stage) -> list[Line]:
     ]
 
 
-def preempted() -> int:
-    """Return how often the kernel took the core from this thread: time not ours."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
-
-
-def one_run(raw: Raw, commands: int, cycles: object) -> int:
+def one_run(raw: Raw, commands: int, cycles: CData) -> int:
     """Run commands at the depth with nothing but C."""
     return lib.ugds_bench_cycles(
         raw.chan, raw.space, raw.handle, MIB, DEPTH, commands, cycles

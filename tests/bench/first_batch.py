@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 
 import aiougds
-
 from bench.line import Line, most_line
 from bench.native import Batches
 from bench.stage import MIB, PAGE, Stage, load_helper, run_child, run_on
@@ -24,7 +23,7 @@ NO_DATA = "emu:?size=1GiB&data=none"
 def measure(stage: Stage) -> list[Line]:
     """Measure in fresh processes; all that they share is the file."""
     stage.warm()
-    assert stage.helper
+    load_helper(stage.folder)
     lines = []
     file = f"emu:{stage.path}"
     for what, address, count in (("no data", NO_DATA, 30), ("cached file", file, 10)):
@@ -54,18 +53,29 @@ def child_times(folder: Path, address: str) -> list[int]:
 
 
 async def child(folder: str, address: str) -> None:
-    """Warm all Python on one controller, then measure on another."""
+    """Warm everything on one controller, then measure on another.
+
+    Between two batches the first controller gets one, so that each of those measured
+    finds the processor's caches and predictors as the others do.
+    """
     helper = load_helper(Path(folder))
     where = [k * PAGE for k in range(ITEMS * BATCHES)]  # other blocks in each batch
-    async with aiougds.open(NO_DATA) as other, other.allocate(MIB) as memory:
-        warm = Batches(helper, other, memory, ITEMS)
-        warm.run(where, PAGE, BATCHES)
-        warm.close()
-    async with aiougds.open(address) as ns, ns.allocate(MIB) as memory:
+    async with (
+        aiougds.open(NO_DATA) as other,
+        other.allocate(MIB) as own,
+        aiougds.open(address) as ns,
+        ns.allocate(MIB) as memory,
+    ):
         memory.view[:] = bytes(MIB)
+        warm = Batches(helper, other, own, ITEMS)
+        warm.run(where, PAGE, BATCHES)
         batches = Batches(helper, ns, memory, ITEMS)
-        times = batches.run(where, PAGE, BATCHES)
+        times: list[int] = []
+        for k in range(BATCHES):
+            warm.run(where[:ITEMS], PAGE, 1)
+            times += batches.run(where[k * ITEMS : (k + 1) * ITEMS], PAGE, 1)
         batches.close()
+        warm.close()
     print(json.dumps(times))
 
 
@@ -86,15 +96,15 @@ def system_calls(folder: Path) -> Line:
         return Line(name, -1, None, None, "0", False, "calls", done.stderr.strip())
     seen, kicks = between_marks(out.read_text(encoding="utf-8"))
     words = ", ".join(f"{call} {n}" for call, n in seen.most_common()) or "none"
-    note = f"{BATCHES} batches, {kicks} kicks; others: {words}"
-    return most_line(name, sum(seen.values()) / BATCHES, 0, "calls", note)
+    note = f"{3 * BATCHES} batches, {kicks} kicks; others: {words}"
+    return most_line(name, sum(seen.values()) / (3 * BATCHES), 0, "calls", note)
 
 
 CALL = re.compile(r"^(\d+) +(\w+)\((.*)$")
 
 
 def between_marks(trace: str) -> tuple[Counter[str], int]:
-    """Return the calls of the thread that made the last pair of marks, and kicks."""
+    """Return the calls of the marking thread between its marks, and its kicks."""
     seen: Counter[str] = Counter()
     kicks, thread = 0, ""
     for row in trace.splitlines():
@@ -103,8 +113,7 @@ def between_marks(trace: str) -> tuple[Counter[str], int]:
             continue
         tid, call, rest = found.groups()
         if "/bench-begin" in rest:
-            seen.clear()
-            kicks, thread = 0, tid
+            thread = tid
         elif "/bench-end" in rest:
             thread = ""
         elif tid == thread:

@@ -7,7 +7,6 @@ import os
 from time import perf_counter_ns
 
 import aiougds
-
 from bench.line import Duel, Line, async_duel, most_line, ratio_line
 from bench.reads import Contestant
 from bench.stage import PAGE, Stage, int64s, loops, run_on

@@ -6,10 +6,10 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import aiougds
 from aiougds import testing
-
 from bench.line import Line, most_line
 from bench.stage import PAGE, Stage, loops, run_on
 
@@ -18,7 +18,7 @@ COUNT = 10_000
 
 def measure(stage: Stage) -> list[Line]:
     """Measure on each loop."""
-    return [run_on(loop, lambda loop=loop: on_loop(loop)) for loop in loops()]
+    return [run_on(loop, partial(on_loop, loop)) for loop in loops()]
 
 
 async def held(

@@ -6,13 +6,13 @@ import ctypes
 
 from aiougds import Namespace, Registration
 from aiougds._ffi import address_of, ffi, lib
-
 from bench.stage import at, checked, int64s
 
 
 def function(name: str) -> ctypes.c_void_p:
     """Return the address of a call of ``ugds.h``."""
-    return ctypes.c_void_p(address_of(ffi.addressof(lib, name)))
+    pointer = ffi.addressof(lib, name)  # type: ignore[arg-type]
+    return ctypes.c_void_p(address_of(pointer))
 
 
 class Calls(ctypes.Structure):

@@ -6,7 +6,6 @@ import statistics
 from time import perf_counter_ns
 
 import aiougds
-
 from bench.line import Line, most_line
 from bench.stage import Stage, run_on
 

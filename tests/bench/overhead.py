@@ -7,7 +7,6 @@ from time import perf_counter_ns
 
 import aiougds
 from aiougds._ffi import lib
-
 from bench.line import Duel, Line, async_duel, most_line
 from bench.native import Raw, function
 from bench.stage import PAGE, Stage, at, checked, int64s, loops, run_on

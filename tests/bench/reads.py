@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+)
+from functools import partial
 from time import perf_counter_ns
 
 import aiougds
-
 from bench.stage import PAGE, Stage
 
 Contestant = Callable[[], Awaitable[float]]
+CaioMaker = Callable[[], AbstractAsyncContextManager[object]]
 MANY, FEW = 1000, 150  # operations a round: of what costs little, of thread hops
 
 
@@ -58,23 +63,27 @@ async def contestants(
 
         found: dict[str, Contestant] = {"ours": ours, "to_thread": to_thread}
         for name, context in caio_contexts():
-            opened = await enter(context(max_requests=16))
+            opened = await enter(context())
             found[name] = caio_reader(opened, fd, offsets)
         found["preadv"] = preadv
         yield found
 
 
-def caio_contexts() -> list[tuple[str, Callable[..., object]]]:
-    """Return the contexts of caio that use the kernel's own asynchronous reads."""
+def caio_contexts() -> list[tuple[str, CaioMaker]]:
+    """Return the contexts of caio that use the kernel's own asynchronous reads.
+
+    Without io_uring's polling thread: it would spin on a core while others run.
+    """
     try:
         import caio
     except ImportError:
         return []
-    found = []
-    for name in ("linux_aio_asyncio", "linux_uring_asyncio"):
-        module = getattr(caio, name, None)
+    found: list[tuple[str, CaioMaker]] = []
+    for name, options in (("aio", {}), ("uring", {"sqpoll": False})):
+        module = getattr(caio, f"linux_{name}_asyncio", None)
         if module is not None:
-            found.append((f"caio {name.split('_')[1]}", module.AsyncioContext))
+            make = partial(module.AsyncioContext, max_requests=16, **options)
+            found.append((f"caio {name}", make))
     return found
 
 

@@ -8,6 +8,7 @@ import ctypes
 import mmap
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -154,6 +155,11 @@ def loops() -> tuple[str, ...]:
     except ImportError:
         return LOOPS[:1]
     return LOOPS
+
+
+def preemptions() -> int:
+    """Return how often the kernel took the core from this thread: time not ours."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 def threads() -> set[int]:

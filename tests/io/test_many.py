@@ -210,6 +210,7 @@ async def test_one_bad_array_item_and_nothing_is_sent(world: World, count: int) 
         (-PAGE, 0, RangeError, "negative|past the end"),
         (0, 3 * PAGE + 4, RangeError, "do not fit"),
         (0, -4, RangeError, "negative|do not fit"),
+        (0, 2, AlignmentError, "byte 2 .* 4 bytes"),
     ]
     async with world.open(emu={"size": MIB}) as ns, ns.allocate(4 * PAGE) as reg:
         for offset, start, kind, words in bad:
@@ -217,6 +218,25 @@ async def test_one_bad_array_item_and_nothing_is_sent(world: World, count: int) 
             where[count - 2], into[count - 2] = offset, start
             with nothing_sent(ns), pytest.raises(kind, match=words) as caught:
                 await ns.read_many(reg, offsets=where, nbytes=PAGE, buf_offsets=into)
+            assert caught.value.__notes__ == [f"item {count - 2}"]
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("count", [10, 5000, 9001])
+async def test_one_bad_pair_anywhere_and_nothing_is_sent(
+    world: World, count: int
+) -> None:
+    async with world.open(emu={"size": MIB}) as ns, ns.allocate(4 * PAGE) as reg:
+        good = (reg[:PAGE], 0)
+        for bad, kind, words in (
+            ((reg[:PAGE], 1), AlignmentError, "offset 1 "),
+            ((reg[:PAGE], MIB), RangeError, "past the end"),
+            ((reg[2 : PAGE + 2], 0), AlignmentError, "byte 2 .* 4 bytes"),
+        ):
+            pairs = [good] * count
+            pairs[count - 2] = bad
+            with nothing_sent(ns), pytest.raises(kind, match=words) as caught:
+                await ns.read_many(pairs)
             assert caught.value.__notes__ == [f"item {count - 2}"]
 
 

@@ -185,12 +185,11 @@ async def test_more_than_four_gib_in_one_request(world: World, way: str) -> None
 
 
 @pytest.mark.few
-async def test_more_than_four_gib_without_memory(world: World, tmp_path: Path) -> None:
-    path = tmp_path / "disk"
+async def test_more_than_four_gib_without_memory(world: World) -> None:
     nbytes = 4 * GIB + PAGE
     last = PAGE + nbytes
     mark = pattern(PAGE, 7)
-    async with world.open(path, emu={"size": "8GiB"}) as ns:
+    async with world.open(emu={"size": "8GiB"}) as ns:
         for offset in (0, PAGE, 4 * GIB - PAGE, 4 * GIB, 4 * GIB + PAGE, last):
             await ns.write(mark, offset=offset)
         assert await ns.write_zeroes(offset=PAGE, nbytes=nbytes) == nbytes

@@ -1,4 +1,4 @@
-"""A pairwise matrix of loops, completion modes and stepping; ``few`` of it if marked."""
+"""A pairwise matrix of loops, completion modes and stepping; less if marked ``few``."""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ def slices(reg: Registration, count: int) -> list[tuple[RegistrationSlice, int]]
     return [(reg[i * BLOCK : (i + 1) * BLOCK], i * BLOCK) for i in range(count)]
 
 
-def check(results: tuple[int | UGDSError, ...], bad: set[int], reg: Registration) -> None:
+def check(
+    results: tuple[int | UGDSError, ...], bad: set[int], reg: Registration
+) -> None:
     data = pattern(len(results) * BLOCK)
     for i, result in enumerate(results):
         part = slice(i * BLOCK, (i + 1) * BLOCK)
@@ -45,9 +47,12 @@ def check(results: tuple[int | UGDSError, ...], bad: set[int], reg: Registration
 async def test_read_many_of_pairs(live: Live) -> None:
     async with live() as ns, ns.allocate(32 * BLOCK) as reg:
         await ns.write(pattern(32 * BLOCK), offset=0)
-        with inject(ns, BAD.on(slba=5, nlb=2)), inject(ns, BAD.on(slba=31, nlb=1)):
-            with pytest.raises(BatchError, match="3 of 32 items of read_many") as failed:
-                await ns.read_many(slices(reg, 32))
+        with (
+            inject(ns, BAD.on(slba=5, nlb=2)),
+            inject(ns, BAD.on(slba=31, nlb=1)),
+            pytest.raises(BatchError, match="3 of 32 items of read_many") as failed,
+        ):
+            await ns.read_many(slices(reg, 32))
         check(failed.value.results, {5, 6, 31}, reg)
         assert len(failed.value.exceptions) == 3
         media, rest = failed.value.split(MediaError)
@@ -62,9 +67,12 @@ async def test_read_many_of_arrays(live: Live) -> None:
     async with live() as ns, ns.allocate(count * BLOCK) as reg:
         await ns.write(pattern(count * BLOCK), offset=0)
         where = array("q", range(0, count * BLOCK, BLOCK))
-        with inject(ns, BAD.on(slba=0, nlb=1)), inject(ns, BAD.on(slba=150, nlb=1)):
-            with pytest.raises(BatchError) as failed:
-                await ns.read_many(reg, offsets=where, nbytes=BLOCK)
+        with (
+            inject(ns, BAD.on(slba=0, nlb=1)),
+            inject(ns, BAD.on(slba=150, nlb=1)),
+            pytest.raises(BatchError) as failed,
+        ):
+            await ns.read_many(reg, offsets=where, nbytes=BLOCK)
         check(failed.value.results, {0, 150}, reg)
         assert await ns.read_many(reg, offsets=where, nbytes=BLOCK) == [BLOCK] * count
 
@@ -76,11 +84,12 @@ async def test_failures_in_two_windows_of_a_long_call(live: Live) -> None:
     async with live("lba=512") as ns, ns.allocate(512) as reg:
         where = array("q", range(0, count * 512, 512))
         inside = array("q", bytes(8 * count))
-        with inject(ns, BAD.on(slba=7, nlb=1)), inject(ns, BAD.on(slba=4900, nlb=1)):
-            with pytest.raises(BatchError) as failed:
-                await ns.read_many(
-                    reg, offsets=where, nbytes=512, buf_offsets=inside
-                )
+        with (
+            inject(ns, BAD.on(slba=7, nlb=1)),
+            inject(ns, BAD.on(slba=4900, nlb=1)),
+            pytest.raises(BatchError) as failed,
+        ):
+            await ns.read_many(reg, offsets=where, nbytes=512, buf_offsets=inside)
         bad = [
             i for i, r in enumerate(failed.value.results) if isinstance(r, UGDSError)
         ]
@@ -124,7 +133,9 @@ async def test_as_completed_yields_failures(live: Live) -> None:
             async with ns.as_completed(slices(reg, 40), capacity=8) as done:
                 results = [pair async for pair in done]
         assert sorted(index for index, _ in results) == list(range(40))
-        check(tuple(r for _, r in sorted(results, key=lambda p: p[0])), {9, 33, 34}, reg)
+        check(
+            tuple(r for _, r in sorted(results, key=lambda p: p[0])), {9, 33, 34}, reg
+        )
 
 
 async def test_slow_items_come_last(live: Live) -> None:

@@ -194,7 +194,7 @@ async def test_leaving_with_a_quarantine_raises_and_ends_by_itself(live: Live) -
     async with live(cancel_grace_s=0.02) as ns:
         refuse = inject(ns, Fault("abort_refused"))
         held = inject(ns, Fault.hold("read", count=1))
-        with pytest.raises(RegistrationBusyError) as refusal:
+        with pytest.raises(RegistrationBusyError) as refusal:  # noqa: PT012
             async with ns.allocate(BLOCK) as reg:
                 with anyio.move_on_after(0.01):
                     await ns.read(reg, offset=0)

@@ -22,9 +22,7 @@ async def test_cancelled_read_ends_with_its_completion(live: Live) -> None:
         await ns.write(data, offset=0)
         with inject(ns, Fault.delay(0.1, "read", count=1)) as slow:
             clock = Clock()
-            await cancelled_when(
-                lambda: slow.hits == 1, lambda: ns.read(reg, offset=0)
-            )
+            await cancelled_when(lambda: slow.hits == 1, lambda: ns.read(reg, offset=0))
             assert 0.1 <= clock.elapsed < 0.9  # the completion, not the grace
         # It ended: the device moved its bytes, and will not touch them again.
         assert reg.view[:] == data
@@ -116,9 +114,7 @@ async def test_cancelled_in_the_middle_of_a_split(live: Live) -> None:
         await ns.write(reg, offset=0)
         before = ns.controller.statistics().commands
         with inject(ns, Fault.delay(0.1, "read").on(skip=3)) as slow:
-            await cancelled_when(
-                lambda: slow.hits > 0, lambda: ns.read(reg, offset=0)
-            )
+            await cancelled_when(lambda: slow.hits > 0, lambda: ns.read(reg, offset=0))
             # At most the depth were at the device; each of those came back.
             assert 1 <= slow.hits <= 4
         assert 4 <= ns.controller.statistics().commands - before <= 3 + 4
@@ -227,9 +223,12 @@ async def test_cancelled_admin_command(live: Live) -> None:
 async def test_a_shield_holds(live: Live) -> None:
     async with live() as ns, ns.allocate(BLOCK) as reg:
         results: list[int] = []
-        with inject(ns, Fault.delay(0.05, "read", count=1)):
-            with anyio.move_on_after(0.01), anyio.CancelScope(shield=True):
-                results.append(await ns.read(reg, offset=0))
+        with (
+            inject(ns, Fault.delay(0.05, "read", count=1)),
+            anyio.move_on_after(0.01),
+            anyio.CancelScope(shield=True),
+        ):
+            results.append(await ns.read(reg, offset=0))
         assert results == [BLOCK]
 
 
@@ -256,6 +255,7 @@ async def test_failure_in_a_task_group_cancels_its_reads(live: Live) -> None:
         assert await ns.read(reg, offset=0) == 8 * BLOCK
 
 
+@pytest.mark.few
 async def test_waiting_out_the_grace_burns_no_cpu(live: Live) -> None:
     """Anyio delivers a cancellation again and again; the wait must not spin on it."""
     async with live(cancel_grace_s=0.5) as ns, ns.allocate(BLOCK) as reg:

@@ -12,6 +12,7 @@ from aiougds.testing import Fault, counters, inject
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.few
 async def test_lost_interrupt_is_recovered_and_counted(live: Live, case: Case) -> None:
     data = pattern(BLOCK)
     async with live() as ns, ns.allocate(BLOCK) as reg:

@@ -51,7 +51,7 @@ async def test_memory_of_a_read_in_flight_outlives_its_owner(live: Live) -> None
             return read, weakref.ref(memory)
 
         async with anyio.create_task_group() as group:
-            with (
+            with (  # noqa: PT031
                 pytest.warns(ResourceWarning, match="unclosed <Registration"),
                 inject(ns, Fault.hold("read")) as held,
             ):
@@ -139,7 +139,7 @@ async def test_unclosed_objects_are_warned_about(
     ns = await aiougds.open(address(), mode=mode)
     reg = ns.allocate(BLOCK)
     await ns.read(reg, offset=0)
-    with pytest.warns(ResourceWarning) as seen:
+    with pytest.warns(ResourceWarning) as seen:  # noqa: PT031
         del reg
         gc.collect()
         del ns

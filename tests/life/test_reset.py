@@ -121,9 +121,11 @@ async def test_reset_repairs_a_wedged_controller(live: Live) -> None:
     data = pattern(BLOCK)
     async with live(hang_timeout_s=0.1) as ns, ns.allocate(BLOCK) as reg:
         await ns.write(data, offset=0)
-        with inject(ns, Fault("cfs", "flush", count=1)):
-            with pytest.raises(ControllerWedgedError, match="fatal"):
-                await ns.flush()
+        with (
+            inject(ns, Fault("cfs", "flush", count=1)),
+            pytest.raises(ControllerWedgedError, match="fatal"),
+        ):
+            await ns.flush()
         assert ns.controller.state == "wedged"
         assert "fatal" in ns.controller.state_reason
         with pytest.raises(ControllerWedgedError, match="reset"):

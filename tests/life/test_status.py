@@ -1,4 +1,4 @@
-"""Every status that a controller answers with becomes one exception that says it all."""
+"""Every status that a controller answers with becomes one exception that says all."""
 
 from __future__ import annotations
 
@@ -105,9 +105,11 @@ async def test_every_command_can_fail(live: Live, name: str) -> None:
             "deallocate": lambda: ns.deallocate(offset=at, nbytes=BLOCK),
             "verify": lambda: ns.verify(offset=at, nbytes=BLOCK),
         }[name]
-        with inject(ns, Fault.status(name, sct=0, sc=0x06, count=1)):
-            with pytest.raises(NVMeError, match=name) as failed:
-                await call()
+        with (
+            inject(ns, Fault.status(name, sct=0, sc=0x06, count=1)),
+            pytest.raises(NVMeError, match=name) as failed,
+        ):
+            await call()
         assert failed.value.command == name
         assert failed.value.errno == errno.EIO
         await call()
@@ -115,9 +117,11 @@ async def test_every_command_can_fail(live: Live, name: str) -> None:
 
 async def test_errors_survive_pickling(live: Live) -> None:
     async with live() as ns:
-        with inject(ns, Fault.status("read", sct=2, sc=0x81, dnr=True)):
-            with pytest.raises(MediaError) as failed:
-                await ns.read(bytearray(BLOCK), offset=BLOCK)
+        with (
+            inject(ns, Fault.status("read", sct=2, sc=0x81, dnr=True)),
+            pytest.raises(MediaError) as failed,
+        ):
+            await ns.read(bytearray(BLOCK), offset=BLOCK)
     error = pickle.loads(pickle.dumps(failed.value))
     assert type(error) is MediaError
     assert str(error) == str(failed.value)
@@ -138,9 +142,11 @@ async def test_failure_in_the_middle_at_depth_one(live: Live) -> None:
         await ns.write(data, offset=0)
         before = ns.controller.statistics().commands
         # Commands of 8 KiB: the fourth is blocks 6 and 7.
-        with inject(ns, Fault.status("read", sct=2, sc=0x81).on(slba=7, nlb=1)):
-            with pytest.raises(MediaError) as failed:
-                await ns.read(reg, offset=0)
+        with (
+            inject(ns, Fault.status("read", sct=2, sc=0x81).on(slba=7, nlb=1)),
+            pytest.raises(MediaError) as failed,
+        ):
+            await ns.read(reg, offset=0)
         assert failed.value.bytes_done == 6 * BLOCK
         assert "after 24576 bytes" in str(failed.value)
         assert ns.controller.statistics().commands - before == 4

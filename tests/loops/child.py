@@ -18,7 +18,7 @@ BLOCK = 4096
 
 
 def run_script(
-    body: str, *arguments: str, timeout_s: float = 30, options: tuple[str, ...] = ()
+    body: str, *arguments: str, timeout_s: float = 15, options: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     """Return how the script ended; fail when it does not."""
     return subprocess.run(

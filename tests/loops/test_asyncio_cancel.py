@@ -1,4 +1,4 @@
-"""What asyncio itself does to tasks: cancel them once, twice, in groups, by timeouts."""
+"""What asyncio does to tasks: cancels them once, twice, in groups, by timeouts."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ async def test_cancel_and_completion_at_once(opened: Pair) -> None:
     ns, reg = opened
     ends = {"cancelled": 0, "done": 0}
     for turn in range(60):
-        task = asyncio.create_task(
-            ns.read(reg[:BLOCK], offset=0, mode="interrupt")
-        )
+        task = asyncio.create_task(ns.read(reg[:BLOCK], offset=0, mode="interrupt"))
         for _ in range(turn % 6):
             await asyncio.sleep(0)
         task.cancel()
@@ -84,9 +82,8 @@ async def test_timeout_blocks(opened: Pair) -> None:
                 await ns.read(reg, offset=0)
         assert 0.1 <= clock.elapsed < 0.9
     assert reg.inflight == 0
-    with inject(ns, Fault.delay(0.1, "read", count=1)):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(ns.read(reg, offset=0), 0.02)
+    with inject(ns, Fault.delay(0.1, "read", count=1)), pytest.raises(TimeoutError):
+        await asyncio.wait_for(ns.read(reg, offset=0), 0.02)
     assert reg.inflight == 0
     task = asyncio.current_task()
     assert task is not None
@@ -97,7 +94,7 @@ async def test_nested_timeouts_both_count(opened: Pair) -> None:
     """The outer one runs out while the inner one waits for the device."""
     ns, reg = opened
     with inject(ns, Fault.delay(0.15, "read", count=1)):
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError):  # noqa: PT012
             async with asyncio.timeout(0.06) as outer:
                 async with asyncio.timeout(0.02) as inner:
                     await ns.read(reg, offset=0)
@@ -125,7 +122,7 @@ async def test_task_group_failure(opened: Pair) -> None:
             releasing.append(asyncio.create_task(release()))
             raise LookupError("one of the tasks")
 
-        with pytest.raises(ExceptionGroup) as failed:
+        with pytest.raises(ExceptionGroup) as failed:  # noqa: PT012
             async with asyncio.TaskGroup() as group:
                 for i in range(16):
                     part = reg[i * BLOCK : (i + 1) * BLOCK]

