@@ -82,7 +82,9 @@ def typecheck(session: nox.Session) -> None:
     """Mypy --strict, and basedpyright over the same files."""
     session.install("--quiet", *group("types"), *PROJECT["project"]["dependencies"])
     session.run("mypy")
-    session.run("basedpyright", "--level", "error")
+    # Not the .venv that .ci/setup makes, which it would find by itself.
+    python = str(Path(session.bin) / "python")
+    session.run("basedpyright", "--level", "error", "--pythonpath", python)
 
 
 @nox.session

@@ -107,10 +107,8 @@ class _ThreadOwner:
         finalizing: Callable[[], bool] = sys.is_finalizing,
         getpid: Callable[[], int] = os.getpid,
     ) -> None:
-        # At the end of the interpreter, daemon threads stand still wherever they were,
-        # perhaps holding a channel's lock: leave it all to the end of the process.
-        # In a fork's child, the interpreter drops the other threads' locals before any
-        # handler of ours runs: what they held, locks too, is the parent's.
+        # At the end of the interpreter, and in a fork's child, other threads stand
+        # still wherever they were, perhaps holding a channel's lock: touch nothing.
         if not finalizing() and getpid() == self.pid:
             self.home.end()
 

@@ -4,6 +4,8 @@
  * itself, looks once more, then sleeps; a kick looks for announced sleepers after the doorbell was written.
  * So a kick costs no system call unless a thread sleeps, and no doorbell is missed.
  */
+#include <sched.h>
+
 #include "emu/internal.h"
 #include "support/barrier.h"
 
@@ -77,6 +79,9 @@ static bool spin(struct emu_actor *a)
 				cpu_relax();
 		}
 		emu_actor_release(a);
+		/* whoever was just told of a completion may be waiting for this very processor */
+		if (!found)
+			sched_yield();
 		now = now_ns();
 		due = atomic_load_explicit(&e->next_due, memory_order_relaxed);
 		if (due - now < SOON_NS && due > end)

@@ -158,6 +158,8 @@ void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 	}
 	if (!done && most)
 		nvme_lane_kick(l);
+	if (!done)
+		nvme_chan_arm_lane(ch);
 	if (done)
 		l->st.inline_done += n;
 	l->gather = false;
@@ -281,7 +283,8 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 		nvme_exec_post(ch->exec, first, last);
 	}
 	b->free_n -= n;
-	nvme_chan_arm(ch);
+	if (!direct)
+		nvme_chan_arm(ch);
 	return nvme_batch_ready(b);
 }
 

@@ -198,6 +198,7 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 		post_all(b, ns, m, &a, n, cookie0);
 	}
 	b->free_n -= n;
-	nvme_chan_arm(ch);
+	if (!ch->owns)
+		nvme_chan_arm(ch);
 	return nvme_batch_ready(b);
 }

@@ -53,6 +53,7 @@ void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op)
 {
 	op->gen = (op->gen + 1) & NVME_GEN_MASK; /* odd: the token is stale */
 	nvme_op_set(op, NVME_OP_FREE);
+	op->silent = false; /* a batch's handle or an admin command that takes the slot next is to be reported */
 	op->next = ch->free_ops;
 	ch->free_ops = op;
 	ch->inflight--;
@@ -98,15 +99,27 @@ void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op)
 	nvme_wake(&ch->word, ch->fd);
 }
 
-void nvme_chan_arm(struct nvme_chan *ch)
+void nvme_chan_arm_lane(struct nvme_chan *ch)
 {
 	if (!ch->inflight || ch->polled || atomic_load_explicit(&ch->word, memory_order_relaxed))
 		return;
 	atomic_store_explicit(&ch->word, 1, memory_order_relaxed);
-	/* the word is set before we look for the last time; whoever completes stores first and looks at it then */
+	/* The word is set before the last look; whoever completes stores first and looks at it then. So what this reap
+	 * does not see is signalled, and nothing has to be signalled for what it sees. */
 	atomic_thread_fence(memory_order_seq_cst);
-	if (ch->ready || atomic_load_explicit(&ch->ended, memory_order_relaxed) ||
-	    (ch->owns && nvme_lane_peek(&ch->own)))
+	if (nvme_lane_peek(&ch->own))
+		nvme_lane_reap(&ch->own, false);
+}
+
+void nvme_chan_arm(struct nvme_chan *ch)
+{
+	pthread_mutex_lock(&ch->own.lock);
+	ch->own.gather = true;
+	nvme_chan_arm_lane(ch);
+	ch->own.gather = false;
+	pthread_mutex_unlock(&ch->own.lock);
+	/* handed over by others before the word was set */
+	if (ch->ready || atomic_load_explicit(&ch->ended, memory_order_relaxed))
 		nvme_wake(&ch->word, ch->fd);
 }
 

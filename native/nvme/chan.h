@@ -21,6 +21,7 @@ struct nvme_exec {
 	struct nvme_op *_Atomic posted; /* stack of operations handed over; taken whole */
 	_Atomic uint32_t word;
 	_Atomic bool stop;
+	_Atomic bool drained; /* somebody else moved posted operations onto the lane: they are to be sent */
 	int fd;
 };
 
@@ -84,7 +85,9 @@ static inline struct nvme_lane *nvme_op_lane(struct nvme_op *op)
 {
 	return op->exec ? &op->chan->exec->lane : &op->chan->own;
 }
-/* Ask to be woken, then look once more; if something is there already, the eventfd is signalled. */
+/* Ask to be woken, then reap what is there already. Own lane locked. */
+void nvme_chan_arm_lane(struct nvme_chan *ch);
+/* The same without the lock; if something ended meanwhile, the eventfd is signalled. */
 void nvme_chan_arm(struct nvme_chan *ch);
 
 /* io.c: the calls of the hot path; see ugds.h */

@@ -6,6 +6,7 @@
  * in the lane.
  */
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -54,9 +55,17 @@ static bool take_posted(struct nvme_exec *x)
 
 void nvme_exec_drain(struct nvme_exec *x)
 {
+	bool some;
+
 	pthread_mutex_lock(&x->lane.lock);
-	take_posted(x);
+	some = take_posted(x);
 	pthread_mutex_unlock(&x->lane.lock);
+	if (!some)
+		return;
+	/* The executor may be between its last look at what is posted and its sleep, and the wake-up of the post may
+	 * have come before it armed: mark, then wake; it arms, then looks at the mark. */
+	atomic_store_explicit(&x->drained, true, memory_order_relaxed);
+	nvme_wake(&x->word, x->fd);
 }
 
 static bool turn(struct nvme_exec *x)
@@ -64,6 +73,7 @@ static bool turn(struct nvme_exec *x)
 	struct nvme_lane *l = &x->lane;
 	bool some;
 
+	atomic_store_explicit(&x->drained, false, memory_order_relaxed);
 	pthread_mutex_lock(&l->lock);
 	some = take_posted(x);
 	if (l->pending[0].head || l->pending[1].head)
@@ -85,7 +95,8 @@ static void sleep_armed(struct nvme_exec *x)
 
 	atomic_store_explicit(&x->word, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(&x->posted, memory_order_relaxed) && !nvme_lane_peek(&x->lane) &&
+	if (!atomic_load_explicit(&x->posted, memory_order_relaxed) &&
+	    !atomic_load_explicit(&x->drained, memory_order_relaxed) && !nvme_lane_peek(&x->lane) &&
 	    !atomic_load_explicit(&x->stop, memory_order_relaxed))
 		poll(&pfd, 1, 1000);
 	atomic_store_explicit(&x->word, 0, memory_order_relaxed);
@@ -111,6 +122,7 @@ static void *exec_main(void *arg)
 		cpu_relax();
 		if (idle & 15)
 			continue;
+		sched_yield(); /* a software device, or the loop that waits for us, may need this processor */
 		spin = atomic_load_explicit(&x->lane.inflight, memory_order_relaxed) ? BUSY_SPIN_NS : IDLE_SPIN_NS;
 		if (now_ns() - since < spin)
 			continue;

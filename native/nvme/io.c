@@ -88,6 +88,8 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 		if (!nvme_op_over(op))
 			nvme_lane_kick(l);
 	}
+	if (!nvme_op_over(op))
+		nvme_chan_arm_lane(ch);
 	over = nvme_op_over(op);
 	l->st.inline_done += over;
 	l->want = NULL;
@@ -95,7 +97,6 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	pthread_mutex_unlock(&l->lock);
 	if (over)
 		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
-	nvme_chan_arm(ch);
 	return INT64_MIN;
 }
 
@@ -264,6 +265,26 @@ uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max
 	return sink.n;
 }
 
+/* Arm, and collect what came in between. */
+static uint32_t arm_collect(struct nvme_chan *ch, struct nvme_op **out, uint32_t n, uint32_t max)
+{
+	struct nvme_sink sink = { .out = out, .n = n, .max = max };
+	struct nvme_lane *l = &ch->own;
+
+	if (!ch->inflight || atomic_load_explicit(&ch->word, memory_order_relaxed))
+		return n;
+	pthread_mutex_lock(&l->lock);
+	l->sink = &sink;
+	l->gather = true;
+	nvme_chan_arm_lane(ch);
+	l->sink = NULL;
+	l->gather = false;
+	pthread_mutex_unlock(&l->lock);
+	if (ch->ready || atomic_load_explicit(&ch->ended, memory_order_relaxed))
+		nvme_wake(&ch->word, ch->fd);
+	return sink.n;
+}
+
 int nvme_chan_reap(struct nvme_chan *ch, struct nvme_op **out, uint32_t max)
 {
 	uint64_t count;
@@ -272,10 +293,10 @@ int nvme_chan_reap(struct nvme_chan *ch, struct nvme_op **out, uint32_t max)
 	if (read(ch->fd, &count, sizeof(count)) == sizeof(count))
 		count_one(ch, &ch->own.st.wakeups);
 	n = nvme_chan_poll(ch, out, max);
+	if (n < max)
+		n = arm_collect(ch, out, n, max);
 	if (n == max) /* there may be more: stay readable */
 		nvme_signal(ch->fd);
-	else
-		nvme_chan_arm(ch);
 	return (int)n;
 }
 

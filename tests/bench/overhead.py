@@ -41,7 +41,8 @@ async def _duel(stage: Stage) -> Duel:
         aiougds.open(f"emu:{stage.path}") as ns,
         ns.allocate(PAGE) as memory,
     ):
-        await ns.read(memory, offset=0)
+        part = memory[0:PAGE]
+        await ns.read(part, offset=0)
         raw = Raw(ns, memory)
         rw, op = lib.ugds_rw, lib.UGDS_OP_READ
 
@@ -71,7 +72,7 @@ async def _duel(stage: Stage) -> Duel:
             read = ns.read
             start = perf_counter_ns()
             for offset in offsets:
-                await read(memory, offset=offset)
+                await read(part, offset=offset)
             return (perf_counter_ns() - start) / COUNT / 1000
 
         return await async_duel(

@@ -92,6 +92,8 @@ def main(argv: list[str] | None = None) -> int:
     stage = Stage(given.folder)
     lines: list[Line] = []
     start = time.monotonic()
+    if os.getloadavg()[0] > 0.5:
+        print("other programs run on this machine: expect noise", file=sys.stderr)
     try:
         stage.make()
         for group in given.groups or GROUPS:

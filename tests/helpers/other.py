@@ -50,7 +50,7 @@ os._exit(0)
 def holding(address: str, *, readonly: bool = False) -> Iterator[int]:
     """Another process has the address open; gives its process identifier."""
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD, address, str(int(readonly))],
+        [sys.executable, "-P", "-c", HOLD, address, str(int(readonly))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -68,7 +68,7 @@ def holding(address: str, *, readonly: bool = False) -> Iterator[int]:
 def write_and_end(address: str, data: bytes) -> None:
     """Have a process write at byte 4096, and end without closing anything."""
     subprocess.run(
-        [sys.executable, "-c", WRITE_AND_END, address],
+        [sys.executable, "-P", "-c", WRITE_AND_END, address],
         check=True,
         input=data.hex(),
         text=True,
@@ -79,7 +79,7 @@ def write_and_end(address: str, data: bytes) -> None:
 def opened_as_nobody(address: str, *, readonly: bool = False) -> str:
     """Have a process without privileges open an address; returns what it says."""
     return subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, address, str(int(readonly))],
+        [sys.executable, "-P", "-c", AS_NOBODY, address, str(int(readonly))],
         check=True,
         capture_output=True,
         text=True,

@@ -13,10 +13,13 @@ from helpers.world import MIB, World, nothing_sent, served
 from aiougds import (
     AlignmentError,
     ArgumentTypeError,
+    BatchError,
+    MediaError,
     MemoryLayoutError,
     RangeError,
     ReadOnlyError,
 )
+from aiougds.testing import Fault, inject
 
 LBA = 512
 
@@ -226,11 +229,16 @@ async def test_one_bad_array_item_and_nothing_is_sent(world: World, count: int) 
 async def test_one_bad_pair_anywhere_and_nothing_is_sent(
     world: World, count: int
 ) -> None:
-    async with world.open(emu={"size": MIB}) as ns, ns.allocate(4 * PAGE) as reg:
+    async with (
+        world.open(emu={"size": MIB}) as ns,
+        ns.allocate(4 * PAGE) as reg,
+        ns.register(bytes(PAGE)) as frozen,
+    ):
         good = (reg[:PAGE], 0)
         for bad, kind, words in (
             ((reg[:PAGE], 1), AlignmentError, "offset 1 "),
             ((reg[:PAGE], MIB), RangeError, "past the end"),
+            ((frozen, 0), ReadOnlyError, "memory is read-only"),
             ((reg[2 : PAGE + 2], 0), AlignmentError, "byte 2 .* 4 bytes"),
         ):
             pairs = [good] * count
@@ -275,6 +283,23 @@ async def test_array_items_of_no_bytes(world: World) -> None:
                 with pytest.raises(kind) as caught:
                     await ns.read_many(reg, offsets=array("q", [0, offset]), nbytes=0)
                 assert caught.value.__notes__ == ["item 1"]
+
+
+async def test_numbers_of_items_count_the_empty_ones(world: World) -> None:
+    """In notes of a refusal and in the results of a failure."""
+    async with world.open(emu={"size": MIB}) as ns, ns.allocate(PAGE) as reg:
+        empty, good = (reg[0:0], 0), (reg, 0)
+        for bad in ((reg, 1), (reg[0:0], 1)):
+            with nothing_sent(ns), pytest.raises(AlignmentError) as refused:
+                await ns.read_many([empty, good, bad, empty])
+            assert refused.value.__notes__ == ["item 2"]
+        fault = Fault.status("read", sct=2, sc=0x81).on(slba=5, nlb=1)
+        with inject(ns, fault), pytest.raises(BatchError, match="1 of 4") as caught:
+            await ns.read_many([empty, good, (reg, 5 * PAGE), empty])
+        results = caught.value.results
+        assert (results[0], results[1], results[3]) == (0, PAGE, 0)
+        assert isinstance(results[2], MediaError)
+        assert caught.value.exceptions == (results[2],)
 
 
 async def test_arguments_that_make_no_sense(world: World) -> None:

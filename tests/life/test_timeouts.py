@@ -119,6 +119,26 @@ async def test_late_bytes_land_in_memory_that_is_still_there(live: Live) -> None
         assert memory == data
 
 
+async def test_batches_after_a_timeout(live: Live) -> None:
+    """A batch may get the slot of the operation that was given up."""
+    async with live() as ns, ns.allocate(4 * BLOCK) as reg:
+        with inject(ns, Fault.hold("read", count=4)):
+            for i in range(4):
+                part = reg[i * BLOCK : (i + 1) * BLOCK]
+                with pytest.raises(OperationTimeoutError):
+                    await ns.read(part, offset=0, timeout_s=0.01)
+        await until(lambda: not ns.controller.quarantine)
+        pairs = [(reg[i * BLOCK : (i + 1) * BLOCK], i * BLOCK) for i in range(4)]
+        with inject(ns, Fault.delay(0.01, "read")):  # so that all of them wait
+            assert await ns.read_many(pairs) == [BLOCK] * 4
+            async with ns.batch(7) as batch:
+                batch.read(reg[:BLOCK], offset=0)
+                batch.submit()
+                assert len(await batch.harvest()) == 1
+            async with ns.as_completed(pairs, capacity=3) as done:
+                assert len([pair async for pair in done]) == 4
+
+
 async def test_in_time_is_no_timeout(live: Live) -> None:
     async with live() as ns, ns.allocate(BLOCK) as reg:
         for _ in range(50):
