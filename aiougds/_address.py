@@ -85,7 +85,7 @@ _NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "mdts": (0, 20),
     "dstrd": (0, 10),
     "mpsmin": (0, 4),
-    "mpsmax": (0, 15),
+    "mpsmax": (0, 4),
     "to": (1, 255),
     "aerl": (0, 255),
     "acl": (0, 255),
@@ -190,7 +190,7 @@ def _namespaces(text: str, size: int, lba: int) -> tuple[EmuNamespace, ...]:
         parts = item.split(":")
         if (
             not parts[0].isdigit()
-            or not 1 <= int(parts[0]) <= 0xFFFFFFFE
+            or not 1 <= int(parts[0]) <= 0xFFFFFFFD
             or len(parts) > 3
         ):
             raise AddressError(

@@ -6,7 +6,6 @@ import time
 from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, SupportsIndex
 
-from aiougds._bulk import WORDS, Held
 from aiougds._errors import (
     BusyError,
     ClosedError,
@@ -18,6 +17,7 @@ from aiougds._errors import (
 )
 from aiougds._failure import Request, ended, refused
 from aiougds._ffi import Record, ffi, lib, records, seconds_to_ns
+from aiougds._items import WORDS, Held
 from aiougds._pinned import PinnedMemory
 from aiougds._transfer import check_timeout, locate, whole
 

@@ -39,6 +39,11 @@ FUA: Final = lib.UGDS_F_FUA
 _rw: Final = lib.ugds_rw
 
 
+def _is_positive(timeout_s: object) -> bool:
+    """Whether it is a time limit; what is none is put in words the slow way."""
+    return isinstance(timeout_s, (int, float)) and timeout_s > 0
+
+
 class Namespace(NamespaceWindow):
     """A namespace, or a region of one: byte-addressed, in whole blocks.
 
@@ -84,6 +89,7 @@ class Namespace(NamespaceWindow):
             and channel.running()
             and nbytes is None
             and mode is None
+            and (timeout_s is None or _is_positive(timeout_s))
         ):
             reg = buf._reg  # type: ignore[union-attr]
             if reg._device is self._device:
@@ -158,6 +164,7 @@ class Namespace(NamespaceWindow):
             and channel.running()
             and nbytes is None
             and mode is None
+            and (timeout_s is None or _is_positive(timeout_s))
         ):
             reg = buf._reg  # type: ignore[union-attr]
             if reg._device is self._device:

@@ -11,15 +11,10 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from aiougds._bulk import (
-    WORDS,
-    ArrayItems,
-    ListedItems,
-    collect,
-    read_or_write_many,
-)
+from aiougds._bulk import collect, read_or_write_many
 from aiougds._channel import SMALL
 from aiougds._ffi import NULL, ffi, lib
+from aiougds._items import WORDS, ArrayItems, ListedItems
 from aiougds._pinned import PinnedMemory
 
 if TYPE_CHECKING:

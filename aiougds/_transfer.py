@@ -196,10 +196,11 @@ async def plain(
     return await issue(window, NOWHERE, nbytes, offset, op, timeout_s)
 
 
-def check_timeout(timeout_s: float | None) -> None:
+def check_timeout(timeout_s: object) -> None:
     """Raise unless it is None or positive."""
-    if timeout_s is not None and not timeout_s > 0:
-        raise OptionError(f"timeout_s={timeout_s}: a positive number is needed")
+    if timeout_s is None or (isinstance(timeout_s, (int, float)) and timeout_s > 0):
+        return
+    raise OptionError(f"timeout_s={timeout_s!r}: a positive number is needed")
 
 
 async def transfer(

@@ -115,7 +115,7 @@ int ugds_ctrl_info(struct ugds_ctrl *uc, struct ugds_ctrl_info *ret)
 		.vid = c->vid,
 		.acl = c->acl,
 		.aerl = c->aerl,
-		.awupf_blocks = c->awupf,
+		.awupf_blocks = c->awupf + 1, /* zero based in the identify data */
 		.spin_ns = (uint64_t)c->p.spin_ns,
 		.wake_ns = (uint64_t)c->wake_ns,
 		.open_ns = (uint64_t)c->open_ns,

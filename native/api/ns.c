@@ -25,7 +25,7 @@ int ugds_ns_info(struct ugds_ctrl *c, uint32_t nsid, struct ugds_ns_info *ret)
 		.nblocks = d->nblocks,
 		.nbytes = d->nblocks << d->lba_shift,
 		.usable = d->usable,
-		.nawupf_blocks = d->nawupf,
+		.nawupf_blocks = d->nawupf + 1, /* zero based in the identify data */
 	};
 	return 0;
 }
