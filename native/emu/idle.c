@@ -11,7 +11,7 @@
 
 #define SPIN_NS (20 * NSEC_PER_USEC)
 #define SOON_NS (100 * NSEC_PER_USEC) /* a time-out that near is spun for: sleeping would overshoot */
-#define LOOKS_PER_CLOCK 32
+#define LOOKS_PER_CLOCK 4 /* a look goes over all live queues */
 #define FULL_CQ_POLL_NS NSEC_PER_MSEC /* a host need not tell when it reads entries of a full queue */
 
 void emu_wake_one(struct emu_ctrl *e)
@@ -31,7 +31,12 @@ void emu_wake_one(struct emu_ctrl *e)
 
 void emu_kick(struct emu_ctrl *e, uint32_t qid)
 {
+	int cpu = sched_getcpu();
+
 	(void)qid;
+	/* written only when it changes: device threads read it all the time */
+	if (atomic_load_explicit(&e->host_cpu, memory_order_relaxed) != cpu)
+		atomic_store_explicit(&e->host_cpu, cpu, memory_order_relaxed);
 	/* the doorbell before the look at the sleepers; pairs with emu_idle() */
 	emu_full_fence();
 	/* a thread that spins looks at every doorbell at least once more before it sleeps */
@@ -66,13 +71,21 @@ static void withdraw(struct emu_ctrl *e)
 	}
 }
 
+/* On the core of whoever submits, spinning only keeps it from submitting. */
+static bool in_the_way(struct emu_ctrl *e)
+{
+	return sched_getcpu() == atomic_load_explicit(&e->host_cpu, memory_order_relaxed);
+}
+
 static bool spin(struct emu_actor *a)
 {
 	struct emu_ctrl *e = a->e;
-	int64_t now = now_ns(), end = now + SPIN_NS, due;
+	int64_t miss = atomic_load_explicit(&e->spin_miss, memory_order_relaxed);
+	/* spinning that has not paid is tried ever less, but now and then */
+	int64_t now = now_ns(), end = now + (miss & 63 ? SPIN_NS >> (miss > 8 ? 8 : miss) : SPIN_NS), due;
 	bool found = false;
 
-	while (!found && now < end && !atomic_load_explicit(&e->quit, memory_order_relaxed)) {
+	while (!found && now < end && !in_the_way(e) && !atomic_load_explicit(&e->quit, memory_order_relaxed)) {
 		for (uint32_t i = 0; i < LOOKS_PER_CLOCK && !found; i++) {
 			found = emu_work_pending(a);
 			if (!found)
@@ -90,6 +103,7 @@ static bool spin(struct emu_actor *a)
 		if (atomic_load_explicit(&e->nr_done, memory_order_relaxed))
 			break;
 	}
+	atomic_store_explicit(&e->spin_miss, found ? 0 : miss + 1, memory_order_relaxed);
 	return found;
 }
 
