@@ -133,9 +133,9 @@ static void add_lane(struct nvme_lane_stats *sum, struct nvme_lane *l, uint32_t 
 {
 	struct nvme_lane_stats st;
 
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	nvme_lane_stats_get(l, &st);
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	nvme_lane_stats_add(sum, &st);
 	*inflight += atomic_load_explicit(&l->inflight, memory_order_relaxed);
 }

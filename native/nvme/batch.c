@@ -79,10 +79,10 @@ int nvme_batch_free(struct nvme_batch *b)
 
 	if (b->free_n != b->cap)
 		return -EBUSY;
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	if (b->timer.link.next)
 		nvme_link_del(&b->timer.link);
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	/* a notice that was posted and not collected still refers to the handle */
 	nvme_chan_take(ch, b->handle);
 	for (struct nvme_batch **p = &ch->batches; *p; p = &(*p)->next)
@@ -163,7 +163,7 @@ void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 	if (done)
 		l->st.inline_done += n;
 	l->gather = false;
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	if (done)
 		nvme_median(&b->est_ns, now_ns() - now);
 }
@@ -224,7 +224,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 		return nvme_batch_ready(b);
 	now = now_ns();
 	if (direct) { /* items are filled and queued in one go: whoever looks at the batch does so under the lock */
-		pthread_mutex_lock(&l->lock);
+		owner_lock(&l->lock);
 		tail = l->pending[qp].tail;
 	}
 	for (uint32_t i = 0; i < n; i++) {
@@ -247,7 +247,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 				mem_put(m, 1);
 			undo(b, i, &r);
 			if (direct)
-				pthread_mutex_unlock(&l->lock);
+				owner_unlock(&l->lock);
 			*ret_bad = i;
 			return err;
 		}
@@ -310,10 +310,10 @@ void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns)
 
 	if (!b->chan->owns)
 		nvme_exec_drain(b->chan->exec);
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	b->timer.is_grace = false;
 	nvme_lane_timer(l, &b->timer, now_ns() + timeout_ns);
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 }
 
 int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
@@ -322,11 +322,11 @@ int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
 
 	if (!b->chan->owns)
 		nvme_exec_drain(b->chan->exec);
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	nvme_lane_cancel_batch(l, b, -ECANCELED);
 	b->timer.is_grace = true;
 	nvme_lane_timer(l, &b->timer, now_ns() + grace_ns);
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	nvme_chan_arm(b->chan);
 	return b->free_n != b->cap;
 }

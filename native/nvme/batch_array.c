@@ -189,7 +189,7 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 		const uint8_t idx = l->nr_qp > 1;
 		uint32_t done = 0;
 
-		pthread_mutex_lock(&l->lock);
+		owner_lock(&l->lock);
 		if (nbytes <= ns->max_bytes && !l->pending[idx].head && !l->failed)
 			done = send_now(b, ns, m, &a, n, cookie0, idx, now, true);
 		queue_rest(b, ns, m, &a, done, n, cookie0, idx);

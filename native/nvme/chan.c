@@ -113,11 +113,11 @@ void nvme_chan_arm_lane(struct nvme_chan *ch)
 
 void nvme_chan_arm(struct nvme_chan *ch)
 {
-	pthread_mutex_lock(&ch->own.lock);
+	owner_lock(&ch->own.lock);
 	ch->own.gather = true;
 	nvme_chan_arm_lane(ch);
 	ch->own.gather = false;
-	pthread_mutex_unlock(&ch->own.lock);
+	owner_unlock(&ch->own.lock);
 	/* handed over by others before the word was set */
 	if (ch->ready || atomic_load_explicit(&ch->ended, memory_order_relaxed))
 		nvme_wake(&ch->word, ch->fd);
@@ -135,10 +135,10 @@ void nvme_chan_collected(struct nvme_chan *ch, struct nvme_op *op)
 	}
 	if (op->outcome == NVME_UNKNOWN && !op->silent && !(op->flags & NVME_OPF_ADMIN)) {
 		l = nvme_op_lane(op);
-		pthread_mutex_lock(&l->lock);
+		owner_lock(&l->lock);
 		over = nvme_op_state(op) == NVME_OP_ENDED;
 		op->silent = !over; /* still at the device: it comes again, to be freed */
-		pthread_mutex_unlock(&l->lock);
+		owner_unlock(&l->lock);
 	}
 	if (!over)
 		return;
@@ -169,9 +169,7 @@ int nvme_chan_open(struct nvme_ctrl *c, enum nvme_mode mode, struct nvme_chan **
 	err = add_segment(ch);
 	if (err)
 		goto close_fd;
-	err = nvme_lane_init(&ch->own, c, ch->fd, &ch->word);
-	if (err)
-		goto free_ops;
+	nvme_lane_init(&ch->own, c, ch->fd, &ch->word);
 	ch->owns = mode != NVME_MODE_POLL && nvme_lane_lease(&ch->own, NVME_QPAIR_GENERAL);
 	if (!ch->owns) {
 		err = nvme_exec_get(c, &ch->exec);
@@ -192,7 +190,6 @@ int nvme_chan_open(struct nvme_ctrl *c, enum nvme_mode mode, struct nvme_chan **
 	return 0;
 lane_done:
 	nvme_lane_done(&ch->own);
-free_ops:
 	mem_queue_free(ch->seg[0], sizeof(struct nvme_op) * NVME_OP_SEG);
 close_fd:
 	close(ch->fd);

@@ -57,9 +57,9 @@ void nvme_exec_drain(struct nvme_exec *x)
 {
 	bool some;
 
-	pthread_mutex_lock(&x->lane.lock);
+	owner_lock(&x->lane.lock);
 	some = take_posted(x);
-	pthread_mutex_unlock(&x->lane.lock);
+	owner_unlock(&x->lane.lock);
 	if (!some)
 		return;
 	/* The executor may be between its last look at what is posted and its sleep, and the wake-up of the post may
@@ -74,7 +74,7 @@ static bool turn(struct nvme_exec *x)
 	bool some;
 
 	atomic_store_explicit(&x->drained, false, memory_order_relaxed);
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	some = take_posted(x);
 	if (l->pending[0].head || l->pending[1].head)
 		some |= nvme_lane_pump(l, now_ns(), false) > 0;
@@ -83,7 +83,7 @@ static bool turn(struct nvme_exec *x)
 		nvme_lane_expire(l, now_ns());
 	if (unlikely(atomic_load_explicit(&l->ctrl->state, memory_order_acquire) >= NVME_WEDGED))
 		nvme_lane_fail(l);
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	return some;
 }
 
@@ -145,9 +145,7 @@ static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 		err = -errno;
 		goto free_x;
 	}
-	err = nvme_lane_init(&x->lane, c, x->fd, &x->word);
-	if (err)
-		goto close_fd;
+	nvme_lane_init(&x->lane, c, x->fd, &x->word);
 	if (!nvme_lane_take(&x->lane, s)) {
 		err = -EBUSY;
 		goto lane_done;
@@ -159,7 +157,6 @@ static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 	return 0;
 lane_done:
 	nvme_lane_done(&x->lane);
-close_fd:
 	close(x->fd);
 free_x:
 	free(x);

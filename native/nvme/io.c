@@ -49,9 +49,9 @@ static int64_t budget(const struct nvme_chan *ch, enum nvme_mode mode, uint64_t 
 /* Statistics are read under the lane's lock, by anybody. */
 static void count_one(struct nvme_chan *ch, uint64_t *counter)
 {
-	pthread_mutex_lock(&ch->own.lock);
+	owner_lock(&ch->own.lock);
 	(*counter)++;
-	pthread_mutex_unlock(&ch->own.lock);
+	owner_unlock(&ch->own.lock);
 }
 
 static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn_it)
@@ -74,7 +74,7 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	/* a small read that memory or the page cache can serve costs less to serve here than to hand over */
 	bool step = nvme_can_step(ch, mode, op->opcode, op->nbytes), over;
 
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	l->gather = true;
 	l->want = op;
 	nvme_lane_queue(l, op);
@@ -94,7 +94,7 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	l->st.inline_done += over;
 	l->want = NULL;
 	l->gather = false;
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	if (over)
 		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
 	return INT64_MIN;
@@ -226,7 +226,7 @@ static void reap_own(struct nvme_chan *ch, struct nvme_sink *sink)
 	if (!atomic_load_explicit(&l->inflight, memory_order_relaxed) &&
 	    !atomic_load_explicit(&l->queued, memory_order_relaxed))
 		return;
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	l->sink = sink;
 	l->gather = true;
 	nvme_lane_reap(l, false);
@@ -236,7 +236,7 @@ static void reap_own(struct nvme_chan *ch, struct nvme_sink *sink)
 		nvme_lane_fail(l);
 	l->sink = NULL;
 	l->gather = false;
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 }
 
 uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max)
@@ -273,13 +273,13 @@ static uint32_t arm_collect(struct nvme_chan *ch, struct nvme_op **out, uint32_t
 
 	if (!ch->inflight || atomic_load_explicit(&ch->word, memory_order_relaxed))
 		return n;
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	l->sink = &sink;
 	l->gather = true;
 	nvme_chan_arm_lane(ch);
 	l->sink = NULL;
 	l->gather = false;
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	if (ch->ready || atomic_load_explicit(&ch->ended, memory_order_relaxed))
 		nvme_wake(&ch->word, ch->fd);
 	return sink.n;
@@ -331,13 +331,13 @@ void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns
 	l = nvme_op_lane(op);
 	if (op->exec)
 		nvme_exec_drain(ch->exec);
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	if (nvme_op_live(op)) {
 		op->timer.is_grace = op->timer.is_batch = false;
 		op->flags |= NVME_OPF_TIMED;
 		nvme_lane_timer(l, &op->timer, now_ns() + timeout_ns);
 	}
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 }
 
 int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns)
@@ -351,7 +351,7 @@ int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns)
 	l = nvme_op_lane(op);
 	if (op->exec)
 		nvme_exec_drain(ch->exec); /* what was posted is on the lane, where it can be found */
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	if (nvme_op_live(op)) {
 		res = 1;
 		nvme_lane_cancel(l, op, -ECANCELED);
@@ -362,7 +362,7 @@ int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns)
 			nvme_lane_timer(l, &op->timer, now_ns() + grace_ns);
 		}
 	}
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	/* what ended just now is on our own list: have the loop come round for it */
 	nvme_chan_arm(ch);
 	return res;

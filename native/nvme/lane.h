@@ -9,6 +9,7 @@
 #define NVME_LANE_H
 
 #include "nvme/op.h"
+#include "support/lock.h"
 
 struct nvme_lane_stats {
 	uint64_t reads, writes, others, read_bytes, write_bytes, errors, commands, inline_done, wakeups,
@@ -33,7 +34,7 @@ struct nvme_puts {
 };
 
 struct nvme_lane {
-	pthread_mutex_t lock;
+	struct owner_lock lock;
 	struct nvme_ctrl *ctrl;
 	struct nvme_qpair *qp[2]; /* general, batch (or NULL) */
 	uint32_t nr_qp;
@@ -59,7 +60,7 @@ struct nvme_lane {
 	uint64_t base_doorbells, base_unknown; /* of the pairs when they were leased */
 };
 
-int nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic uint32_t *word);
+void nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic uint32_t *word);
 /* Give the queue pairs back. Nothing may be in flight. */
 void nvme_lane_done(struct nvme_lane *l);
 /* Take a pair of @kind; the batch kind only while two or more pairs are free. False: none is free. */

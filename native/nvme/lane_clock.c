@@ -200,7 +200,7 @@ int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap)
 {
 	int64_t next = now + TICK_NS;
 
-	if (pthread_mutex_trylock(&l->lock))
+	if (!owner_trylock(&l->lock))
 		return now + GRAIN_NS;
 	if (gap)
 		l->hang_floor = now;
@@ -218,6 +218,6 @@ int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap)
 		l->late_seen = late;
 		watch(l, now);
 	}
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	return next;
 }

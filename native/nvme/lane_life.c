@@ -4,14 +4,9 @@
 
 #include "nvme/end.h"
 
-int nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic uint32_t *word)
+void nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic uint32_t *word)
 {
-	int err;
-
 	memset(l, 0, sizeof(*l));
-	err = -pthread_mutex_init(&l->lock, NULL);
-	if (err)
-		return err;
 	l->ctrl = c;
 	l->fd = fd;
 	l->word = word;
@@ -19,7 +14,6 @@ int nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic uin
 		l->pending[i].tail = &l->pending[i].head;
 	nvme_link_init(&l->timers);
 	l->next_timer = INT64_MAX;
-	return 0;
 }
 
 bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s)
@@ -38,10 +32,10 @@ bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s)
 	l->base_doorbells += qp->nr_doorbells;
 	l->base_unknown += qp->nr_unknown_cid;
 	/* housekeeping walks the pairs under the lane's lock */
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	l->qp[i] = qp;
 	l->nr_qp = i + 1;
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	return true;
 }
 
@@ -84,7 +78,6 @@ void nvme_lane_done(struct nvme_lane *l)
 	pthread_mutex_lock(&c->stray_lock);
 	nvme_lane_stats_add(c->gone, &l->st);
 	pthread_mutex_unlock(&c->stray_lock);
-	pthread_mutex_destroy(&l->lock);
 }
 
 void nvme_lane_stats_add(struct nvme_lane_stats *sum, const struct nvme_lane_stats *st)

@@ -21,11 +21,11 @@ int nvme_recovery_stop(struct nvme_ctrl *c)
 
 static void forget_lane(struct nvme_lane *l)
 {
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	nvme_lane_forget(l, -ECANCELED);
 	for (uint32_t i = 0; i < l->nr_qp; i++)
 		l->qp[i]->ops->disconnect(l->qp[i], false);
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 }
 
 /* DMA has stopped: every command is over. */
@@ -69,7 +69,7 @@ static int reconnect_lane(struct nvme_ctrl *c, struct nvme_lane *l, struct recon
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&l->lock);
+	owner_lock(&l->lock);
 	nvme_lane_forget(l, -ECANCELED);
 	for (uint32_t i = 0; i < l->nr_qp && !rc; i++) {
 		uint32_t k = l->qp[i]->conf.qid - 1u;
@@ -77,7 +77,7 @@ static int reconnect_lane(struct nvme_ctrl *c, struct nvme_lane *l, struct recon
 		rc = nvme_ctrl_connect_pair(c, k, r->err);
 		r->done[k] = true;
 	}
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	return rc;
 }
 
@@ -85,9 +85,9 @@ static bool lane_is_new(struct nvme_lane *l, const struct reconnect *r)
 {
 	bool is_new;
 
-	pthread_mutex_lock(&l->lock); /* a lane may lease another pair just now */
+	owner_lock(&l->lock); /* a lane may lease another pair just now */
 	is_new = l->nr_qp && !r->done[l->qp[0]->conf.qid - 1u];
-	pthread_mutex_unlock(&l->lock);
+	owner_unlock(&l->lock);
 	return is_new;
 }
 
