@@ -61,13 +61,21 @@ class Plan:
 class Worker:
     """One of ``depth`` workers: an operation, or a batch, at a time."""
 
-    __slots__ = ("_buf", "_ns", "_number", "_plan", "_rng", "reads", "writes")
+    __slots__ = (
+        "_ns", "_number", "_plan", "_rng", "_source", "_target", "reads", "writes"
+    )  # fmt: skip
 
     def __init__(
-        self, ns: Namespace, buf: RegistrationSlice, plan: Plan, number: int
+        self,
+        ns: Namespace,
+        target: RegistrationSlice,
+        source: RegistrationSlice,
+        plan: Plan,
+        number: int,
     ) -> None:
         self._ns = ns
-        self._buf = buf
+        self._target = target  # of reads; what is written stays as it was made
+        self._source = source
         self._plan = plan
         self._rng = random.Random(plan.seed * 1009 + number)
         self._number = number
@@ -87,16 +95,16 @@ class Worker:
         rounds: Iterator[array[int]],
         writing: list[bool],
     ) -> None:
-        clock, buf = time.perf_counter_ns, self._buf
+        clock, target, source = time.perf_counter_ns, self._target, self._source
         read, write = self._ns.read, self._ns.write
         note_read, note_write = self.reads.append, self.writes.append
         for offsets in rounds:
             for offset, is_write in zip(offsets, cycle(writing), strict=False):
                 before = clock()
                 if is_write:
-                    await write(buf, offset=offset)
+                    await write(source, offset=offset)
                 else:
-                    await read(buf, offset=offset)
+                    await read(target, offset=offset)
                 after = clock()
                 if before >= begin_ns:
                     note = note_write if is_write else note_read
@@ -111,8 +119,8 @@ class Worker:
         rounds: Iterator[array[int]],
         writing: list[bool],
     ) -> None:
-        clock, buf, count = time.perf_counter_ns, self._buf, self._plan.batch
-        size = self._plan.size
+        clock, target, source = time.perf_counter_ns, self._target, self._source
+        size, count = self._plan.size, self._plan.batch
         read_many, write_many = self._ns.read_many, self._ns.write_many
         for offsets in rounds:
             whole = memoryview(offsets)
@@ -120,9 +128,9 @@ class Worker:
             for part, is_write in zip(parts, cycle(writing), strict=False):
                 before = clock()
                 if is_write:
-                    await write_many(buf, offsets=part, nbytes=size)
+                    await write_many(source, offsets=part, nbytes=size)
                 else:
-                    await read_many(buf, offsets=part, nbytes=size)
+                    await read_many(target, offsets=part, nbytes=size)
                 after = clock()
                 if before >= begin_ns:
                     note = self.writes if is_write else self.reads
@@ -134,15 +142,18 @@ class Worker:
 async def run_load(ns: Namespace, plan: Plan) -> tuple[list[Worker], float]:
     """Run the plan; return the workers and the seconds that were counted."""
     share = plan.size * max(1, plan.batch)
-    async with ns.allocate(share * plan.depth) as reg:
-        view = reg.view
+    async with (
+        ns.allocate(share * plan.depth) as targets,
+        ns.allocate(share * plan.depth) as sources,
+    ):
+        view = sources.view
         noise = random.Random(plan.seed).randbytes(min(len(view), 1 << 20))
         for at in range(0, len(view), len(noise)):
             part = view[at : at + len(noise)]
             part[:] = noise[: len(part)]
         workers = [
-            Worker(ns, reg[i * share : (i + 1) * share], plan, i)
-            for i in range(plan.depth)
+            Worker(ns, targets[at : at + share], sources[at : at + share], plan, i)
+            for i, at in enumerate(range(0, share * plan.depth, share))
         ]
         begin_ns = time.perf_counter_ns() + int(plan.warmup_s * 1e9)
         end_ns = begin_ns + int(plan.duration_s * 1e9)

@@ -2,6 +2,7 @@
 /* A channel's life, its operation slots, and how ended operations get back to it. */
 #include "nvme/chan.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -92,11 +93,14 @@ void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op)
 {
 	struct nvme_op *head = atomic_load_explicit(&ch->ended, memory_order_relaxed);
 
+	/* The owner may collect @op at once and close: it waits until we have let go of the channel. */
+	atomic_fetch_add_explicit(&ch->posters, 1, memory_order_relaxed);
 	do
 		op->next = head;
 	while (!atomic_compare_exchange_weak_explicit(&ch->ended, &head, op, memory_order_release,
 						      memory_order_relaxed));
 	nvme_wake(&ch->word, ch->fd);
+	atomic_fetch_sub_explicit(&ch->posters, 1, memory_order_release);
 }
 
 void nvme_chan_arm_lane(struct nvme_chan *ch)
@@ -201,6 +205,8 @@ free_chan:
 /* Off the list already, nothing in flight. */
 static void chan_free(struct nvme_chan *ch)
 {
+	while (atomic_load_explicit(&ch->posters, memory_order_acquire))
+		sched_yield(); /* a few instructions and a write to the eventfd */
 	nvme_lane_done(&ch->own);
 	close(ch->fd);
 	for (uint32_t i = 0; i < ch->nr_ops / NVME_OP_SEG; i++)

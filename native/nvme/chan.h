@@ -35,6 +35,7 @@ struct nvme_chan {
 	enum nvme_mode mode;
 	int fd;
 	_Atomic uint32_t word; /* armed: wake me */
+	_Atomic uint32_t posters; /* threads that hand an operation over just now */
 	struct nvme_op *_Atomic ended; /* stack: ended operations nobody collected yet */
 	struct nvme_op *ready; /* the same, taken and in order */
 	struct nvme_op *seg[NVME_OP_SEGS];

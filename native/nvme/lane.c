@@ -223,7 +223,7 @@ static inline void count_done(struct tally *t, const struct nvme_op *op, const s
 	uint32_t k = op->opcode == NVME_IO_READ || op->opcode == NVME_IO_WRITE ? op->opcode : 0;
 
 	t->nr[k]++;
-	t->nbytes[k] += d->nbytes;
+	t->nbytes[k] += d->status ? 0 : d->nbytes;
 }
 
 static inline void add_tally(struct nvme_lane_stats *st, const struct tally *t)

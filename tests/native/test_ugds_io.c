@@ -17,13 +17,13 @@ static void ranges(struct fixture *f, const char *what)
 
 			fill(f->buf + pos, n, n + at);
 			good = fixture_run(f, UGDS_OP_WRITE | (at == 1 ? UGDS_F_FUA : 0), pos, n, off) == (int64_t)n;
-			memset(f->buf, 0xaa, BUF_BYTES);
+			memset(f->buf, 0xaa, 2 << 20);
 			good = good && fixture_run(f, UGDS_OP_READ, pos + 1024, n, off) == (int64_t)n &&
 			       filled(f->buf + pos + 1024, n, n + at) && f->buf[pos + 1023] == 0xaa &&
 			       f->buf[pos + 1024 + n] == 0xaa;
 		}
 	ok(good, "%s: written and read back, byte exact", what);
-	ok(fixture_run(f, UGDS_OP_READ, 0, BUF_BYTES, 0) == (int64_t)BUF_BYTES, "%s: 8 MiB in one operation", what);
+	ok(fixture_run(f, UGDS_OP_READ, 0, BUF_BYTES, 0) == (int64_t)BUF_BYTES, "%s: 24 MiB in one operation", what);
 }
 
 static void refusals(struct fixture *f)
@@ -88,15 +88,15 @@ static void batches(struct fixture *f, const char *what, uint32_t n)
 
 	for (uint32_t i = 0; i < n; i++) {
 		off[i] = (int64_t)(i * 7 % 1024) * 4096;
-		pos[i] = (int64_t)(i % 1024) * 4096;
+		pos[i] = (int64_t)i * 4096; /* no two items at one place: the device runs several at once */
 	}
 	fill(f->buf, 4 << 20, 3);
 	good = fixture_run(f, UGDS_OP_WRITE, 0, 4 << 20, 0) == 4 << 20;
-	memset(f->buf, 0, BUF_BYTES);
+	memset(f->buf, 0, (size_t)n * 4096);
 	good = good && !ugds_batch_new(f->ch, n, &b) &&
 	       ugds_batch_submit_array(b, f->ns, UGDS_OP_READ, f->map, off, pos, 4096, n, 0, &at) >= 0 &&
 	       batch_wait(f, b, n) == (int64_t)n * 4096;
-	for (uint32_t i = n > 1024 ? n - 1024 : 0; i < n && good; i++)
+	for (uint32_t i = 0; i < n && good; i++)
 		good = filled(f->buf + pos[i], 4096, 3 + (uint64_t)off[i]);
 	ok(good, "%s: a batch of %u", what, n);
 	ok(ugds_batch_submit(b, f->ns, bad, 2, &at) == -EINVAL && at == 1 && !ugds_batch_pending(b) &&
@@ -138,7 +138,7 @@ int main(void)
 			ranges(&f, what);
 			others(&f, what);
 			batches(&f, what, 128);
-			batches(&f, what, 20000);
+			batches(&f, what, 5000);
 			if (!mode)
 				refusals(&f);
 			ok(fixture_close(&f), "%s: all given back", what);

@@ -12,7 +12,7 @@
 #define MS 1000000ull
 #define SEC 1000000000ull
 #define NS_BYTES (64ull << 20)
-#define BUF_BYTES (8ull << 20)
+#define BUF_BYTES (24ull << 20)
 
 struct fixture {
 	struct ugds_emu_params emu;
