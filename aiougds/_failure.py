@@ -11,6 +11,7 @@ from aiougds._errors import (
     BusyError,
     CapabilityError,
     ClosedError,
+    ControllerWedgedError,
     MemoryLayoutError,
     OperationAbortedError,
     OperationTimeoutError,
@@ -133,6 +134,11 @@ def refused(device: Device, code: int, request: Request) -> UGDSError:
         case errno.ENOMEM:
             return MemoryLayoutError(
                 f"{name}: no memory for one more operation in flight"
+            )
+        case errno.EHOSTDOWN:
+            # It may be over by now: the state is read after the fact.
+            return device.refusal() or ControllerWedgedError(
+                f"{name}: the controller was being reset; nothing was sent, try again"
             )
         case _:
             return device.refusal() or UGDSError(
