@@ -22,7 +22,8 @@ static inline void completion_fill(struct ugds_completion *to, const struct nvme
 {
 	to->token = token;
 	to->result = nvme_op_result(op);
-	to->status = op->status | (uint64_t)op->opcode << 16 | (uint64_t)op->outcome << 24 | (uint64_t)op->dw0 << 32;
+	to->status = op->status | (uint64_t)op->opcode << 16 | (uint64_t)op->outcome << 24 |
+		     (uint64_t)op->dw0 << 32;
 	to->done = op->done;
 }
 

@@ -9,8 +9,8 @@
 #define BENCH_PAUSES 4 /* between two looks: completions arrive meanwhile */
 
 /* Refill what came back, look, count; the channel is polled here: it never spins by itself and arms nothing. */
-static int run(struct nvme_chan *ch, struct nvme_batch *b, struct nvme_ns *ns, uint64_t map, uint64_t map_bytes,
-	       uint64_t commands, struct ugds_cycles *c)
+static int run(struct nvme_chan *ch, struct nvme_batch *b, struct nvme_ns *ns, uint64_t map,
+	       uint64_t map_bytes, uint64_t commands, struct ugds_cycles *c)
 {
 	uint64_t sent = 0, back = 0, looks = 0, blocks = min_u64(ns->nbytes, map_bytes) / BENCH_IO, at = 0;
 	int64_t offs[BENCH_DEPTH], give_up = now_ns() + 60 * NSEC_PER_SEC;
@@ -27,7 +27,9 @@ static int run(struct nvme_chan *ch, struct nvme_batch *b, struct nvme_ns *ns, u
 		for (uint32_t i = 0; i < n; i++, at = at + 1 == blocks ? 0 : at + 1)
 			offs[i] = (int64_t)(at * BENCH_IO);
 		t0 = ticks_now();
-		rc = n ? nvme_batch_submit_array(b, ns, NVME_IO_READ, false, map, offs, offs, BENCH_IO, n, 0, &bad) : 0;
+		rc = n ? nvme_batch_submit_array(b, ns, NVME_IO_READ, false, map, offs, offs, BENCH_IO, n, 0,
+						 &bad)
+		       : 0;
 		t1 = ticks_now();
 		if (rc < 0)
 			return (int)rc;
@@ -57,8 +59,8 @@ static int run(struct nvme_chan *ch, struct nvme_batch *b, struct nvme_ns *ns, u
 	return 0;
 }
 
-int ugds_bench_cycles(struct ugds_chan *uch, struct ugds_ns *uns, uint64_t map, uint64_t map_bytes, uint32_t depth,
-		      uint64_t commands, struct ugds_cycles *ret)
+int ugds_bench_cycles(struct ugds_chan *uch, struct ugds_ns *uns, uint64_t map, uint64_t map_bytes,
+		      uint32_t depth, uint64_t commands, struct ugds_cycles *ret)
 {
 	struct nvme_chan *ch = chan_of(uch);
 	struct ugds_cycles c = { 0 };
@@ -76,7 +78,8 @@ int ugds_bench_cycles(struct ugds_chan *uch, struct ugds_ns *uns, uint64_t map, 
 	err = run(ch, b, ns_of(uns), map, map_bytes, commands, &c);
 	ch->polled = false;
 	if (!err) {
-		c.ticks_per_s = (uint64_t)((double)(ticks_now() - t0) * NSEC_PER_SEC / (double)(now_ns() - n0));
+		c.ticks_per_s =
+			(uint64_t)((double)(ticks_now() - t0) * NSEC_PER_SEC / (double)(now_ns() - n0));
 		*ret = c;
 		err = nvme_batch_free(b);
 	}

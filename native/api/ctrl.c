@@ -198,10 +198,7 @@ int ugds_ctrl_events(struct ugds_ctrl *c, uint32_t *out, uint32_t max)
 	return (int)nvme_ctrl_events(c->c, out, max);
 }
 
-int ugds_ctrl_event_fd(struct ugds_ctrl *c)
-{
-	return c->c->event_fd;
-}
+int ugds_ctrl_event_fd(struct ugds_ctrl *c) { return c->c->event_fd; }
 
 int ugds_ctrl_quarantine(struct ugds_ctrl *uc, struct ugds_stuck *out, uint32_t max)
 {
@@ -231,13 +228,11 @@ int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, ui
 {
 	if (flags & ~(uint32_t)UGDS_MEM_READONLY)
 		return -EINVAL;
-	return mem_register(&c->c->mem, ptr, nbytes, DMA_READ | (flags & UGDS_MEM_READONLY ? 0 : DMA_WRITE), ret_handle);
+	return mem_register(&c->c->mem, ptr, nbytes, DMA_READ | (flags & UGDS_MEM_READONLY ? 0 : DMA_WRITE),
+			    ret_handle);
 }
 
-int ugds_unmap(struct ugds_ctrl *c, uint64_t handle)
-{
-	return mem_unregister(&c->c->mem, handle);
-}
+int ugds_unmap(struct ugds_ctrl *c, uint64_t handle) { return mem_unregister(&c->c->mem, handle); }
 
 int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle)
 {

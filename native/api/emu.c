@@ -6,7 +6,8 @@
 #include "transport/emu.h"
 
 static_assert(UGDS_EMU_MAX_NS == EMU_MAX_NS, "one limit");
-static_assert(UGDS_FAULT_STATUS == EMU_FAULT_STATUS && UGDS_FAULT_ENABLE_STUCK == EMU_FAULT_ENABLE_STUCK, "one order");
+static_assert(UGDS_FAULT_STATUS == EMU_FAULT_STATUS && UGDS_FAULT_ENABLE_STUCK == EMU_FAULT_ENABLE_STUCK,
+	      "one order");
 static_assert(sizeof(struct ugds_emu_counters) == sizeof(struct emu_counters), "one layout");
 
 int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params *p, struct ugds_ctrl **ret,

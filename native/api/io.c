@@ -20,30 +20,15 @@ int ugds_chan_open(struct ugds_ctrl *c, uint32_t mode, struct ugds_chan **ret)
 	return err;
 }
 
-int ugds_chan_fd(struct ugds_chan *ch)
-{
-	return chan_of(ch)->fd;
-}
+int ugds_chan_fd(struct ugds_chan *ch) { return chan_of(ch)->fd; }
 
-int ugds_chan_owns_queue(struct ugds_chan *ch)
-{
-	return chan_of(ch)->owns;
-}
+int ugds_chan_owns_queue(struct ugds_chan *ch) { return chan_of(ch)->owns; }
 
-int ugds_chan_close(struct ugds_chan *ch)
-{
-	return nvme_chan_close(chan_of(ch));
-}
+int ugds_chan_close(struct ugds_chan *ch) { return nvme_chan_close(chan_of(ch)); }
 
-void ugds_chan_orphan(struct ugds_chan *ch)
-{
-	nvme_chan_orphan(chan_of(ch));
-}
+void ugds_chan_orphan(struct ugds_chan *ch) { nvme_chan_orphan(chan_of(ch)); }
 
-uint32_t ugds_chan_inflight(struct ugds_chan *ch)
-{
-	return chan_of(ch)->inflight;
-}
+uint32_t ugds_chan_inflight(struct ugds_chan *ch) { return chan_of(ch)->inflight; }
 
 int64_t ugds_rw(struct ugds_chan *ch, struct ugds_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
 		uint64_t offset, uint32_t op)
@@ -117,15 +102,9 @@ int ugds_batch_new(struct ugds_chan *ch, uint32_t capacity, struct ugds_batch **
 	return err;
 }
 
-int ugds_batch_free(struct ugds_batch *b)
-{
-	return nvme_batch_free(batch_of(b));
-}
+int ugds_batch_free(struct ugds_batch *b) { return nvme_batch_free(batch_of(b)); }
 
-uint64_t ugds_batch_token(struct ugds_batch *b)
-{
-	return nvme_op_token(batch_of(b)->handle);
-}
+uint64_t ugds_batch_token(struct ugds_batch *b) { return nvme_op_token(batch_of(b)->handle); }
 
 static void get_req(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
 {
@@ -149,11 +128,11 @@ int64_t ugds_batch_submit(struct ugds_batch *b, struct ugds_ns *ns, const struct
 }
 
 int64_t ugds_batch_submit_array(struct ugds_batch *b, struct ugds_ns *ns, uint32_t op, uint64_t map,
-				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes, uint32_t n,
-				uint64_t cookie0, uint32_t *ret_bad)
+				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes,
+				uint32_t n, uint64_t cookie0, uint32_t *ret_bad)
 {
-	return nvme_batch_submit_array(batch_of(b), ns_of(ns), op & 0xff, op & UGDS_F_FUA, map, offsets, buf_offsets,
-				       nbytes, n, cookie0, ret_bad);
+	return nvme_batch_submit_array(batch_of(b), ns_of(ns), op & 0xff, op & UGDS_F_FUA, map, offsets,
+				       buf_offsets, nbytes, n, cookie0, ret_bad);
 }
 
 int ugds_batch_harvest(struct ugds_batch *b, struct ugds_completion *out, uint32_t max)
@@ -187,20 +166,11 @@ int64_t ugds_batch_harvest_ok(struct ugds_batch *b)
 	return sum;
 }
 
-int ugds_batch_notify(struct ugds_batch *b, uint32_t n)
-{
-	return nvme_batch_notify(batch_of(b), n);
-}
+int ugds_batch_notify(struct ugds_batch *b, uint32_t n) { return nvme_batch_notify(batch_of(b), n); }
 
-uint32_t ugds_batch_pending(struct ugds_batch *b)
-{
-	return nvme_batch_pending(batch_of(b));
-}
+uint32_t ugds_batch_pending(struct ugds_batch *b) { return nvme_batch_pending(batch_of(b)); }
 
-uint32_t ugds_batch_ready(struct ugds_batch *b)
-{
-	return nvme_batch_ready(batch_of(b));
-}
+uint32_t ugds_batch_ready(struct ugds_batch *b) { return nvme_batch_ready(batch_of(b)); }
 
 void ugds_batch_deadline(struct ugds_batch *b, uint64_t timeout_ns)
 {

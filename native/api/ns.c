@@ -46,23 +46,28 @@ int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nb
 		goto fail;
 	}
 	if (!d->usable) {
-		rc = nvme_err_set(&ne, -ENOTSUP, 0,
-				  "namespace %u has a format of %u-byte blocks with %u bytes of metadata, which is not "
-				  "supported: format it without metadata, with blocks of 512 to 65536 bytes",
-				  nsid, 1u << d->lba_shift, d->metadata);
+		rc = nvme_err_set(
+			&ne, -ENOTSUP, 0,
+			"namespace %u has a format of %u-byte blocks with %u bytes of metadata, which is not "
+			"supported: format it without metadata, with blocks of 512 to 65536 bytes",
+			nsid, 1u << d->lba_shift, d->metadata);
 		goto fail;
 	}
 	lba = 1ull << d->lba_shift;
 	size = d->nblocks << d->lba_shift;
 	if ((base | nbytes) & (lba - 1)) {
 		rc = nvme_err_set(&ne, -EINVAL, 0,
-				  "a region of %llu bytes at %llu is not made of whole blocks: both must be multiples of %llu",
-				  (unsigned long long)nbytes, (unsigned long long)base, (unsigned long long)lba);
+				  "a region of %llu bytes at %llu is not made of whole blocks: both must be "
+				  "multiples of %llu",
+				  (unsigned long long)nbytes, (unsigned long long)base,
+				  (unsigned long long)lba);
 		goto fail;
 	}
 	if (base > size || nbytes > size - base) {
-		rc = nvme_err_set(&ne, -ERANGE, 0, "a region of %llu bytes at %llu reaches past the end of namespace %u, %llu",
-				  (unsigned long long)nbytes, (unsigned long long)base, nsid, (unsigned long long)size);
+		rc = nvme_err_set(&ne, -ERANGE, 0,
+				  "a region of %llu bytes at %llu reaches past the end of namespace %u, %llu",
+				  (unsigned long long)nbytes, (unsigned long long)base, nsid,
+				  (unsigned long long)size);
 		goto fail;
 	}
 	ns = calloc(1, sizeof(*ns));

@@ -89,7 +89,8 @@ static bool spin(struct emu_actor *a)
 	int64_t now = now_ns(), end = now + (miss & 63 ? SPIN_NS >> (miss > 8 ? 8 : miss) : SPIN_NS), due;
 	bool found = false;
 
-	while (!found && now < end && !in_the_way(e) && !atomic_load_explicit(&e->quit, memory_order_relaxed)) {
+	while (!found && now < end && !in_the_way(e) &&
+	       !atomic_load_explicit(&e->quit, memory_order_relaxed)) {
 		for (uint32_t i = 0; i < LOOKS_PER_CLOCK && !found; i++) {
 			found = emu_work_pending(a);
 			if (!found)

@@ -325,8 +325,8 @@ int64_t ugds_batch_submit(struct ugds_batch *b, struct ugds_ns *ns, const struct
 			  uint32_t *ret_bad);
 /* The same from arrays: cookies 0 .. n-1 (plus @cookie0), one length, one registration. @buf_offsets NULL: i * nbytes. */
 int64_t ugds_batch_submit_array(struct ugds_batch *b, struct ugds_ns *ns, uint32_t op, uint64_t map,
-				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes, uint32_t n,
-				uint64_t cookie0, uint32_t *ret_bad);
+				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes,
+				uint32_t n, uint64_t cookie0, uint32_t *ret_bad);
 /* Take up to @max completions, in the order they ended. */
 int ugds_batch_harvest(struct ugds_batch *b, struct ugds_completion *out, uint32_t max);
 /* Ask to be told (through ugds_reap) once @n can be harvested. 1: that is so already, nothing will be told. */
@@ -441,7 +441,7 @@ struct ugds_cycles {
 	uint64_t ticks_per_s;
 };
 /* Run @commands 4 KiB reads at @depth on @ch with C calls only; counts ticks inside submit and non-empty reap. */
-int ugds_bench_cycles(struct ugds_chan *ch, struct ugds_ns *ns, uint64_t map, uint64_t map_bytes, uint32_t depth,
-		      uint64_t commands, struct ugds_cycles *ret);
+int ugds_bench_cycles(struct ugds_chan *ch, struct ugds_ns *ns, uint64_t map, uint64_t map_bytes,
+		      uint32_t depth, uint64_t commands, struct ugds_cycles *ret);
 
 #endif

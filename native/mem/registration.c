@@ -104,7 +104,8 @@ int mem_register(struct mem_table *t, void *vaddr, size_t nbytes, uint32_t flags
 	m->vaddr = vaddr;
 	m->flags = flags;
 	m->handle = dma.handle;
-	atomic_store_explicit(&m->gen, atomic_load_explicit(&m->gen, memory_order_relaxed) + 1, memory_order_relaxed);
+	atomic_store_explicit(&m->gen, atomic_load_explicit(&m->gen, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
 	atomic_fetch_add_explicit(&t->nr_live, 1, memory_order_relaxed);
 	/* and, not store: a stale handle's look-up may hold a count just now. release: the entry is filled */
 	atomic_fetch_and_explicit(&m->ref, ~MEM_REF_DEAD, memory_order_release);

@@ -127,7 +127,8 @@ static int64_t look_for(const struct nvme_batch *b, uint32_t n, bool small, bool
 	*ret_step = small && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0);
 	if (ch->polled || (ch->mode != NVME_MODE_ADAPTIVE && ch->mode != NVME_MODE_INLINE))
 		return 0;
-	most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS, BATCH_SPIN_MOST_NS);
+	most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS,
+				BATCH_SPIN_MOST_NS);
 	/* without stepping only what is expected to be quick is looked for */
 	return *ret_step || b->est_ns <= most ? most : 0;
 }
@@ -202,8 +203,8 @@ static void undo(struct nvme_batch *b, uint32_t filled, struct run *r)
 		mem_put(r->m, r->spare);
 }
 
-int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx, uint32_t n,
-			  uint32_t *ret_bad)
+int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx,
+			  uint32_t n, uint32_t *ret_bad)
 {
 	struct nvme_chan *ch = b->chan;
 	struct nvme_ctrl *c = ch->ctrl;

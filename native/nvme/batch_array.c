@@ -21,11 +21,12 @@ static inline uint64_t buf_off(const struct array *a, uint32_t i)
 }
 
 /* The slow way to the same answer: which item, and why. */
-static int find_bad(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_map *m, const struct array *a, uint32_t n,
-		    uint32_t *ret_bad)
+static int find_bad(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_map *m, const struct array *a,
+		    uint32_t n, uint32_t *ret_bad)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		int err = nvme_check_range(c, ns, m, buf_off(a, i), a->nbytes, (uint64_t)a->offsets[i], a->opcode);
+		int err = nvme_check_range(c, ns, m, buf_off(a, i), a->nbytes, (uint64_t)a->offsets[i],
+					   a->opcode);
 
 		if (err) {
 			*ret_bad = i;
@@ -35,8 +36,8 @@ static int find_bad(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_ma
 	return 0;
 }
 
-static int check_all(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_map *m, const struct array *a, uint32_t n,
-		     uint32_t *ret_bad)
+static int check_all(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_map *m, const struct array *a,
+		     uint32_t n, uint32_t *ret_bad)
 {
 	const uint64_t lba_mask = (1ull << ns->lba_shift) - 1, first = m->first_off;
 	const uint64_t last_off = ns->nbytes - a->nbytes, last_buf = m->nbytes - a->nbytes;
@@ -45,8 +46,9 @@ static int check_all(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_m
 	if (!a->nbytes)
 		return -ENODATA;
 	/* what concerns all items alike is judged by the first; a negative offset is a huge one, and past every end */
-	if (a->opcode != NVME_IO_READ || !(m->flags & DMA_WRITE) || a->nbytes & lba_mask || a->nbytes > ns->nbytes ||
-	    a->nbytes > m->nbytes || atomic_load_explicit(&m->nr_stuck, memory_order_relaxed))
+	if (a->opcode != NVME_IO_READ || !(m->flags & DMA_WRITE) || a->nbytes & lba_mask ||
+	    a->nbytes > ns->nbytes || a->nbytes > m->nbytes ||
+	    atomic_load_explicit(&m->nr_stuck, memory_order_relaxed))
 		return find_bad(c, ns, m, a, n, ret_bad);
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t off = (uint64_t)a->offsets[i], buf = buf_off(a, i);
@@ -56,8 +58,8 @@ static int check_all(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_m
 	return bad ? find_bad(c, ns, m, a, n, ret_bad) : 0;
 }
 
-static inline struct nvme_op *fill(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a,
-				   uint32_t i, uint64_t cookie, bool exec, uint8_t qp)
+static inline struct nvme_op *fill(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m,
+				   const struct array *a, uint32_t i, uint64_t cookie, bool exec, uint8_t qp)
 {
 	struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
 	uint64_t at = buf_off(a, i);
@@ -85,8 +87,8 @@ static inline struct nvme_op *fill(struct nvme_batch *b, struct nvme_ns *ns, str
 }
 
 /* Items that are one command each go straight to the pair; returns how many it took. */
-static uint32_t send_now(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a, uint32_t n,
-			 uint64_t cookie, uint8_t idx, int64_t now, bool hold)
+static uint32_t send_now(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a,
+			 uint32_t n, uint64_t cookie, uint8_t idx, int64_t now, bool hold)
 {
 	struct nvme_lane *l = &b->chan->own;
 	struct nvme_qpair *qp = l->qp[idx];
@@ -126,8 +128,8 @@ static uint32_t send_now(struct nvme_batch *b, struct nvme_ns *ns, struct mem_ma
 	return done;
 }
 
-static void queue_rest(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a, uint32_t from,
-		       uint32_t n, uint64_t cookie, uint8_t idx)
+static void queue_rest(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a,
+		       uint32_t from, uint32_t n, uint64_t cookie, uint8_t idx)
 {
 	struct nvme_lane *l = &b->chan->own;
 
@@ -138,8 +140,8 @@ static void queue_rest(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map 
 	}
 }
 
-static void post_all(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a, uint32_t n,
-		     uint64_t cookie)
+static void post_all(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a,
+		     uint32_t n, uint64_t cookie)
 {
 	struct nvme_op *first = NULL, *last = NULL;
 
@@ -154,9 +156,9 @@ static void post_all(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m
 	nvme_exec_post(b->chan->exec, first, last);
 }
 
-int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua, uint64_t map,
-				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes, uint32_t n,
-				uint64_t cookie0, uint32_t *ret_bad)
+int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua,
+				uint64_t map, const int64_t *offsets, const int64_t *buf_offsets,
+				uint64_t nbytes, uint32_t n, uint64_t cookie0, uint32_t *ret_bad)
 {
 	const struct array a = { offsets, buf_offsets, nbytes, opcode, fua };
 	struct nvme_chan *ch = b->chan;

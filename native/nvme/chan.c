@@ -54,7 +54,8 @@ void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op)
 {
 	op->gen = (op->gen + 1) & NVME_GEN_MASK; /* odd: the token is stale */
 	nvme_op_set(op, NVME_OP_FREE);
-	op->silent = false; /* a batch's handle or an admin command that takes the slot next is to be reported */
+	op->silent =
+		false; /* a batch's handle or an admin command that takes the slot next is to be reported */
 	op->next = ch->free_ops;
 	ch->free_ops = op;
 	ch->inflight--;
@@ -83,7 +84,8 @@ bool nvme_wake(_Atomic uint32_t *word, int fd)
 {
 	/* what was stored for the owner is visible before we look whether it sleeps; it sets the word, then looks */
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(word, memory_order_relaxed) || !atomic_exchange_explicit(word, 0, memory_order_acq_rel))
+	if (!atomic_load_explicit(word, memory_order_relaxed) ||
+	    !atomic_exchange_explicit(word, 0, memory_order_acq_rel))
 		return false;
 	nvme_signal(fd);
 	return true;

@@ -11,7 +11,8 @@
 enum nvme_mode { NVME_MODE_ADAPTIVE, NVME_MODE_INLINE, NVME_MODE_INTERRUPT, NVME_MODE_POLL };
 
 #define NVME_PENDING 0x4000000000000000ull /* UGDS_PENDING */
-#define NVME_STEP_MOST (32u << 10) /* bytes of a read that a software device may serve on the caller's thread */
+#define NVME_STEP_MOST \
+	(32u << 10) /* bytes of a read that a software device may serve on the caller's thread */
 #define NVME_OP_SEG 256
 #define NVME_OP_SEGS 4096
 
@@ -92,8 +93,8 @@ void nvme_chan_arm_lane(struct nvme_chan *ch);
 void nvme_chan_arm(struct nvme_chan *ch);
 
 /* io.c: the calls of the hot path; see ugds.h */
-int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
-		     uint64_t offset, uint32_t op);
+int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uint64_t buf_off,
+		     uint64_t nbytes, uint64_t offset, uint32_t op);
 /* Up to @max ended operations: single ones, admin ones, batch handles. Give each back with nvme_chan_collected(). */
 int nvme_chan_reap(struct nvme_chan *ch, struct nvme_op **out, uint32_t max);
 /* The same for an owner that looks all the time: the eventfd is left alone, nothing is armed. */
@@ -104,7 +105,10 @@ void nvme_chan_collected(struct nvme_chan *ch, struct nvme_op *op);
 bool nvme_chan_take(struct nvme_chan *ch, const struct nvme_op *op);
 int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns);
 void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns);
-static inline int64_t nvme_op_result(const struct nvme_op *op) { return op->err ? op->err : (int64_t)op->done; }
+static inline int64_t nvme_op_result(const struct nvme_op *op)
+{
+	return op->err ? op->err : (int64_t)op->done;
+}
 
 static inline bool nvme_opcode_has_data(uint32_t opcode)
 {
@@ -121,11 +125,11 @@ int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret);
 int nvme_batch_free(struct nvme_batch *b);
 /* @get(ctx, i) describes request i. */
 typedef void nvme_batch_get(const void *ctx, uint32_t i, struct nvme_batch_req *ret);
-int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx, uint32_t n,
-			  uint32_t *ret_bad);
-int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua, uint64_t map,
-				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes, uint32_t n,
-				uint64_t cookie0, uint32_t *ret_bad);
+int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx,
+			  uint32_t n, uint32_t *ret_bad);
+int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua,
+				uint64_t map, const int64_t *offsets, const int64_t *buf_offsets,
+				uint64_t nbytes, uint32_t n, uint64_t cookie0, uint32_t *ret_bad);
 int nvme_batch_notify(struct nvme_batch *b, uint32_t n);
 void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns);
 int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns);

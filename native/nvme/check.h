@@ -9,8 +9,8 @@
 /* Anything but a read: is the command offered, may it change the namespace? */
 int nvme_check_opcode(const struct nvme_ctrl *c, const struct nvme_ns *ns, uint32_t opcode);
 
-static inline int nvme_check_range(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_map *m, uint64_t buf_off,
-				   uint64_t nbytes, uint64_t offset, uint32_t opcode)
+static inline int nvme_check_range(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_map *m,
+				   uint64_t buf_off, uint64_t nbytes, uint64_t offset, uint32_t opcode)
 {
 	if (unlikely(opcode != NVME_IO_READ)) {
 		int err = nvme_check_opcode(c, ns, opcode);

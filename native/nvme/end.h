@@ -53,7 +53,8 @@ static inline void nvme_batch_item_ended(struct nvme_lane *l, struct nvme_op *op
 		atomic_fetch_add_explicit(&b->nr_failed, 1, memory_order_relaxed);
 	/* release: the item's fields */
 	atomic_store_explicit(&b->ring_tail, tail + 1, memory_order_release);
-	if (unlikely(!l->gather)) /* pairs with nvme_batch_notify(): the tail is moved, then the mark is looked at */
+	if (unlikely(
+		    !l->gather)) /* pairs with nvme_batch_notify(): the tail is moved, then the mark is looked at */
 		atomic_thread_fence(memory_order_seq_cst);
 	if (unlikely(atomic_load_explicit(&b->notify, memory_order_relaxed)) &&
 	    (int32_t)(tail + 1 - atomic_load_explicit(&b->notify_at, memory_order_relaxed)) >= 0 &&

@@ -123,7 +123,8 @@ static void *exec_main(void *arg)
 		if (idle & 15)
 			continue;
 		sched_yield(); /* a software device, or the loop that waits for us, may need this processor */
-		spin = atomic_load_explicit(&x->lane.inflight, memory_order_relaxed) ? BUSY_SPIN_NS : IDLE_SPIN_NS;
+		spin = atomic_load_explicit(&x->lane.inflight, memory_order_relaxed) ? BUSY_SPIN_NS
+										     : IDLE_SPIN_NS;
 		if (now_ns() - since < spin)
 			continue;
 		sleep_armed(x);

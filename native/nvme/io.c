@@ -115,8 +115,8 @@ static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode
 	return INT64_MIN;
 }
 
-int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
-		     uint64_t offset, uint32_t flags)
+int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uint64_t buf_off,
+		     uint64_t nbytes, uint64_t offset, uint32_t flags)
 {
 	uint32_t opcode = flags & 0xff;
 	enum nvme_mode mode = mode_of(ch, flags);

@@ -43,7 +43,8 @@ void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op)
 }
 
 /* A run of a batch's items, linked already. */
-void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *first, struct nvme_op *last, uint32_t n)
+void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *first, struct nvme_op *last,
+		      uint32_t n)
 {
 	*f->tail = first;
 	f->tail = &last->next;
@@ -181,7 +182,8 @@ static uint32_t pump_one(struct nvme_lane *l, uint32_t idx, int64_t now, bool ho
 			next_io(op, &ios[n]);
 			advance(op, ios[n++].nbytes);
 			op->inflight++;
-			if (op->opcode == NVME_IO_DSM) /* its range buffer is copied before it is used again */
+			if (op->opcode ==
+			    NVME_IO_DSM) /* its range buffer is copied before it is used again */
 				break;
 			if (!op->more)
 				op = op->next;

@@ -72,7 +72,8 @@ void nvme_lane_stats_get(struct nvme_lane *l, struct nvme_lane_stats *ret); /* l
 /* All below: with the lock held. */
 void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op);
 /* @first .. @last, linked with next and pprev as the tail of @f, states and pairs set. */
-void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *first, struct nvme_op *last, uint32_t n);
+void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *first, struct nvme_op *last,
+		      uint32_t n);
 /* Account for @n commands that were submitted to @qp, and ring. */
 void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool hold);
 /* Send what fits; returns commands sent. @hold as in nvme_qpair_ops.kick. */

@@ -49,7 +49,8 @@ static void time_over(struct nvme_lane *l, struct nvme_timer *t)
 {
 	int err = t->is_grace ? -ECANCELED : -ETIMEDOUT;
 
-	atomic_fetch_add_explicit(t->is_grace ? &l->ctrl->nr_cancels : &l->ctrl->nr_timeouts, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(t->is_grace ? &l->ctrl->nr_cancels : &l->ctrl->nr_timeouts, 1,
+				  memory_order_relaxed);
 	if (t->is_batch) {
 		nvme_lane_abandon_batch(l, container_of(t, struct nvme_batch, timer), err);
 		return;
@@ -76,7 +77,8 @@ void nvme_lane_expire(struct nvme_lane *l, int64_t now)
 			next = t->deadline;
 		}
 	}
-	l->next_timer = next == INT64_MAX ? next : (int64_t)max_u64((uint64_t)next, (uint64_t)(now + GRAIN_NS));
+	l->next_timer =
+		next == INT64_MAX ? next : (int64_t)max_u64((uint64_t)next, (uint64_t)(now + GRAIN_NS));
 	if (next != INT64_MAX)
 		nvme_hk_at(l->ctrl, l->next_timer);
 	nvme_puts_flush(&l->puts);
@@ -187,9 +189,10 @@ static void watch(struct nvme_lane *l, int64_t now)
 			l->abort_cid = s.cid;
 			nvme_hk_abort(l->ctrl, qp->conf.qid, s.cid);
 		} else if (now - l->abort_at > (int64_t)min_u64(ABORT_WAIT_NS, (uint64_t)hang)) {
-			nvme_ctrl_fail(l->ctrl, NVME_WEDGED,
-				       "command %#x of queue %u did not complete in %.1f s, nor after an Abort", s.cid,
-				       qp->conf.qid, (double)(now - s.sent_ns) / NSEC_PER_SEC);
+			nvme_ctrl_fail(
+				l->ctrl, NVME_WEDGED,
+				"command %#x of queue %u did not complete in %.1f s, nor after an Abort",
+				s.cid, qp->conf.qid, (double)(now - s.sent_ns) / NSEC_PER_SEC);
 		}
 		return;
 	}

@@ -22,7 +22,8 @@ bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s)
 	struct nvme_qpair *qp = s->qp;
 	uint32_t i = l->nr_qp;
 
-	if (!atomic_compare_exchange_strong_explicit(&s->lane, &none, l, memory_order_acquire, memory_order_relaxed))
+	if (!atomic_compare_exchange_strong_explicit(&s->lane, &none, l, memory_order_acquire,
+						     memory_order_relaxed))
 		return false;
 	if (qp->conf.irq &&
 	    l->ctrl->ops->wake_bind(l->ctrl->t, qp->conf.vector, l->fd, l->word, &l->bind[i])) {

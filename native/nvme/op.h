@@ -12,7 +12,14 @@
 
 #include "nvme/ctrl.h"
 
-enum nvme_op_state { NVME_OP_FREE, NVME_OP_POSTED, NVME_OP_QUEUED, NVME_OP_SENT, NVME_OP_ENDED, NVME_OP_STRAY };
+enum nvme_op_state {
+	NVME_OP_FREE,
+	NVME_OP_POSTED,
+	NVME_OP_QUEUED,
+	NVME_OP_SENT,
+	NVME_OP_ENDED,
+	NVME_OP_STRAY
+};
 enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 
 #define NVME_OPF_FUA 0x1

@@ -18,12 +18,13 @@ static inline void nvme_median(int64_t *est, int64_t x)
 }
 
 /* A software device may be run on the calling thread for this one. */
-static inline bool nvme_can_step(const struct nvme_chan *ch, enum nvme_mode mode, uint32_t opcode, uint64_t nbytes)
+static inline bool nvme_can_step(const struct nvme_chan *ch, enum nvme_mode mode, uint32_t opcode,
+				 uint64_t nbytes)
 {
 	const struct nvme_ctrl *c = ch->ctrl;
 
-	return (c->tr_flags & NVME_TR_STEP) && c->inline_reads && opcode == NVME_IO_READ && nbytes <= NVME_STEP_MOST &&
-	       (mode == NVME_MODE_ADAPTIVE || mode == NVME_MODE_INLINE);
+	return (c->tr_flags & NVME_TR_STEP) && c->inline_reads && opcode == NVME_IO_READ &&
+	       nbytes <= NVME_STEP_MOST && (mode == NVME_MODE_ADAPTIVE || mode == NVME_MODE_INLINE);
 }
 
 /* Lane locked. True once @op is over; false when the time is. */

@@ -15,7 +15,8 @@ struct pcie_ops {
 	int (*dma_unmap)(void *t, uint64_t handle);
 	/* Contiguous memory for rings and list pages, zeroed and present. NULL: the engine takes host memory and maps
 	 * it with DMA_CONTIG. */
-	int (*queue_alloc)(void *t, size_t nbytes, bool huge, void **ret_vaddr, uint64_t *ret_iova, bool *ret_huge);
+	int (*queue_alloc)(void *t, size_t nbytes, bool huge, void **ret_vaddr, uint64_t *ret_iova,
+			   bool *ret_huge);
 	void (*queue_free)(void *t, void *vaddr, size_t nbytes);
 	int (*irq_bind)(void *t, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding);
 	int (*irq_unbind)(void *t, uint64_t binding);

@@ -5,8 +5,8 @@
  */
 #include "pcie/ring.h"
 
-int pcie_prp_build(struct pcie_qpair *q, const struct mem_map *map, uint64_t off, uint32_t nbytes, uint64_t *ret_prp1,
-		   uint64_t *ret_prp2, uint16_t *ret_list)
+int pcie_prp_build(struct pcie_qpair *q, const struct mem_map *map, uint64_t off, uint32_t nbytes,
+		   uint64_t *ret_prp1, uint64_t *ret_prp2, uint16_t *ret_list)
 {
 	uint64_t unit = 1ull << map->shift;
 	uint64_t pos = map->first_off + off;

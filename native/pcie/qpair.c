@@ -31,7 +31,8 @@ static inline void give_tracker(struct pcie_qpair *q, struct pcie_tracker *tr, u
 /* Slots between the tail and where the controller has read to; one stays empty (Base 3.3.1.5). */
 static inline uint32_t sq_room(const struct pcie_qpair *q)
 {
-	uint32_t used = q->sq_tail >= q->sq_head ? q->sq_tail - q->sq_head : q->sq_tail + q->depth - q->sq_head;
+	uint32_t used =
+		q->sq_tail >= q->sq_head ? q->sq_tail - q->sq_head : q->sq_tail + q->depth - q->sq_head;
 
 	return q->depth - 1 - used;
 }
@@ -41,7 +42,8 @@ static inline void set_space(struct pcie_qpair *q)
 	q->base.space = min_u32(q->free_tail - q->free_head, sq_room(q));
 }
 
-static inline void put_entry(struct pcie_qpair *q, struct pcie_tracker *tr, void *owner, uint32_t nbytes, int64_t now)
+static inline void put_entry(struct pcie_qpair *q, struct pcie_tracker *tr, void *owner, uint32_t nbytes,
+			     int64_t now)
 {
 	tr->owner = owner;
 	tr->nbytes = nbytes;
@@ -51,7 +53,8 @@ static inline void put_entry(struct pcie_qpair *q, struct pcie_tracker *tr, void
 }
 
 /* Eight stores, all of the entry. */
-static inline void put_sqe(struct nvme_sqe *sqe, const struct nvme_io *io, uint16_t cid, uint64_t prp1, uint64_t prp2)
+static inline void put_sqe(struct nvme_sqe *sqe, const struct nvme_io *io, uint16_t cid, uint64_t prp1,
+			   uint64_t prp2)
 {
 	le64_t *w = (le64_t *)(void *)sqe;
 
@@ -79,7 +82,8 @@ static uint32_t qpair_submit(struct nvme_qpair *qp, struct nvme_io *ios, uint32_
 
 		if (likely(io->map)) {
 			if (!pcie_prp_one(io->map, io->buf_off, io->nbytes, &prp1) &&
-			    unlikely(pcie_prp_build(q, io->map, io->buf_off, io->nbytes, &prp1, &prp2, &list)))
+			    unlikely(
+				    pcie_prp_build(q, io->map, io->buf_off, io->nbytes, &prp1, &prp2, &list)))
 				break;
 		} else if (io->inl_len) {
 			if (!q->nr_free_lists)
@@ -144,7 +148,8 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 	while (n < max) {
 		struct nvme_cqe *cqe = &q->cq[head];
 		/* acquire: the rest of the entry and the data are read after the phase tag */
-		uint32_t dw3 = le32toh(atomic_load_explicit((_Atomic uint32_t *)&cqe->dw3, memory_order_acquire));
+		uint32_t dw3 =
+			le32toh(atomic_load_explicit((_Atomic uint32_t *)&cqe->dw3, memory_order_acquire));
 		struct pcie_tracker *tr;
 		uint32_t slot, where;
 
@@ -226,7 +231,8 @@ static void qpair_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner,
 			fn(ctx, q->tr[i].owner, q->tr[i].cid);
 }
 
-static void qpair_fail_all(struct nvme_qpair *qp, void (*done)(void *ctx, const struct nvme_done *), void *ctx)
+static void qpair_fail_all(struct nvme_qpair *qp, void (*done)(void *ctx, const struct nvme_done *),
+			   void *ctx)
 {
 	struct pcie_qpair *q = pcie_qp(qp);
 

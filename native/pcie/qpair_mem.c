@@ -76,12 +76,14 @@ static int alloc_lists(struct pcie_qpair *q, size_t page)
 	if (err)
 		return err;
 	/* pages larger than the host's have to be one piece each */
-	err = c->ops->map(c->t, q->list_mem, q->list_bytes, DMA_READ | (page > QUEUE_PAGE ? DMA_CONTIG : 0), &dma);
+	err = c->ops->map(c->t, q->list_mem, q->list_bytes, DMA_READ | (page > QUEUE_PAGE ? DMA_CONTIG : 0),
+			  &dma);
 	if (err)
 		return err;
 	q->list_handle = dma.handle;
 	/* step through the extents page by page, from the first aligned one on */
-	q->lists = (void *)((char *)q->list_mem + (align_up(dma.extents[0].iova, page) - dma.extents[0].iova));
+	q->lists =
+		(void *)((char *)q->list_mem + (align_up(dma.extents[0].iova, page) - dma.extents[0].iova));
 	for (size_t i = 0; i < dma.nr && n < nr; i++)
 		for (uint64_t a = align_up(dma.extents[i].iova, page);
 		     a + page <= dma.extents[i].iova + dma.extents[i].nbytes && n < nr; a += page)

@@ -56,7 +56,10 @@ struct pcie_qpair {
 	bool ring_from_dev;
 };
 
-static inline struct pcie_qpair *pcie_qp(struct nvme_qpair *qp) { return container_of(qp, struct pcie_qpair, base); }
+static inline struct pcie_qpair *pcie_qp(struct nvme_qpair *qp)
+{
+	return container_of(qp, struct pcie_qpair, base);
+}
 
 static inline volatile uint32_t *pcie_doorbell(struct pcie_dev *dev, uint64_t cap, uint32_t qid, bool cq)
 {
@@ -75,8 +78,8 @@ static inline bool pcie_prp_one(const struct mem_map *map, uint64_t off, uint32_
 }
 
 /* prp.c: fill prp1/prp2 for [off, off + nbytes) of @map. 0, or -EAGAIN when no list page is free. */
-int pcie_prp_build(struct pcie_qpair *q, const struct mem_map *map, uint64_t off, uint32_t nbytes, uint64_t *ret_prp1,
-		   uint64_t *ret_prp2, uint16_t *ret_list);
+int pcie_prp_build(struct pcie_qpair *q, const struct mem_map *map, uint64_t off, uint32_t nbytes,
+		   uint64_t *ret_prp1, uint64_t *ret_prp2, uint16_t *ret_list);
 
 /* qpair_mem.c */
 int pcie_qpair_alloc(struct pcie_qpair *q);
@@ -84,8 +87,8 @@ void pcie_qpair_release(struct pcie_qpair *q);
 void pcie_qpair_rewind(struct pcie_qpair *q);
 
 /* doorbell.h's writer: publish @val. */
-static inline void pcie_ring_doorbell(volatile uint32_t *db, _Atomic uint32_t *shadow, _Atomic uint32_t *event,
-				      uint32_t val)
+static inline void pcie_ring_doorbell(volatile uint32_t *db, _Atomic uint32_t *shadow,
+				      _Atomic uint32_t *event, uint32_t val)
 {
 	/* entries and lists are in memory before the device can learn of them */
 	dma_wmb();

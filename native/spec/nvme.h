@@ -128,7 +128,8 @@ static_assert(sizeof(struct nvme_cqe) == 16, "CQE size (Base 3.3.3.2)");
 
 #define NVME_CQE_CID(dw3) ((uint16_t)((dw3) & 0xffff))
 #define NVME_CQE_PHASE(dw3) (((dw3) >> 16) & 1)
-#define NVME_CQE_STATUS(dw3) ((uint16_t)((dw3) >> 17)) /* 15 bits: SC 7:0, SCT 10:8, CRD 12:11, M 13, DNR 14 */
+#define NVME_CQE_STATUS(dw3) \
+	((uint16_t)((dw3) >> 17)) /* 15 bits: SC 7:0, SCT 10:8, CRD 12:11, M 13, DNR 14 */
 
 #define NVME_STATUS(sct, sc) ((uint16_t)(((sct) << 8) | (sc)))
 #define NVME_STATUS_SC(st) ((st) & 0xff)
@@ -137,7 +138,13 @@ static_assert(sizeof(struct nvme_cqe) == 16, "CQE size (Base 3.3.3.2)");
 #define NVME_STATUS_MORE 0x2000u
 #define NVME_STATUS_DNR 0x4000u
 
-enum nvme_sct { NVME_SCT_GENERIC = 0, NVME_SCT_CMD = 1, NVME_SCT_MEDIA = 2, NVME_SCT_PATH = 3, NVME_SCT_VENDOR = 7 };
+enum nvme_sct {
+	NVME_SCT_GENERIC = 0,
+	NVME_SCT_CMD = 1,
+	NVME_SCT_MEDIA = 2,
+	NVME_SCT_PATH = 3,
+	NVME_SCT_VENDOR = 7
+};
 
 enum nvme_sc_generic {
 	NVME_SC_SUCCESS = 0x00,
@@ -202,7 +209,12 @@ enum nvme_feature {
 	NVME_FEAT_ASYNC_EVENT = 0x0b,
 };
 
-enum nvme_cns { NVME_CNS_NS = 0x00, NVME_CNS_CTRL = 0x01, NVME_CNS_ACTIVE_NS = 0x02, NVME_CNS_NS_DESC = 0x03 };
+enum nvme_cns {
+	NVME_CNS_NS = 0x00,
+	NVME_CNS_CTRL = 0x01,
+	NVME_CNS_ACTIVE_NS = 0x02,
+	NVME_CNS_NS_DESC = 0x03
+};
 
 #define NVME_OACS_DBBUF (1u << 8)
 #define NVME_ONCS_COMPARE (1u << 0)

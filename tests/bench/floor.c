@@ -60,7 +60,8 @@ static void *handoff_thread(void *arg)
 			syscall(SYS_futex, &h->kick, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
 		if (k == 2)
 			return NULL;
-		if (read_at(h->fd, h->buf, PAGE, h->offsets[i % h->n]) != PAGE || write(h->done, &one, 8) != 8)
+		if (read_at(h->fd, h->buf, PAGE, h->offsets[i % h->n]) != PAGE ||
+		    write(h->done, &one, 8) != 8)
 			abort();
 	}
 }
@@ -74,7 +75,9 @@ static void handoff_kick(struct handoff *h, uint32_t what)
 /* Nanoseconds for @n of them. */
 int64_t floor_handoff(int fd, const int64_t *offsets, uint32_t n)
 {
-	struct handoff h = { .offsets = offsets, .n = n, .fd = fd, .done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
+	struct handoff h = {
+		.offsets = offsets, .n = n, .fd = fd, .done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+	};
 	struct epoll_event ev = { .events = EPOLLIN };
 	int ep = epoll_create1(EPOLL_CLOEXEC);
 	int64_t t0 = 0;
@@ -146,7 +149,12 @@ int64_t floor_preadv(int fd, int64_t total, uint32_t nbytes, uint32_t depth, uin
 static inline uint64_t ticks(void) { return __builtin_ia32_rdtsc(); }
 static inline void relax(void) { __builtin_ia32_pause(); }
 #else
-static inline uint64_t ticks(void) { uint64_t v; __asm__ volatile("mrs %0, cntvct_el0" : "=r"(v)); return v; }
+static inline uint64_t ticks(void)
+{
+	uint64_t v;
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(v));
+	return v;
+}
 static inline void relax(void) { __asm__ volatile("yield"); }
 #endif
 
@@ -154,7 +162,10 @@ static inline void relax(void) { __asm__ volatile("yield"); }
 
 struct rings {
 	_Alignas(64) uint64_t sq[RING][8];
-	_Alignas(64) struct { uint64_t a; _Atomic uint64_t b; } cq[RING];
+	_Alignas(64) struct {
+		uint64_t a;
+		_Atomic uint64_t b;
+	} cq[RING];
 	_Alignas(64) _Atomic uint32_t tail;
 	_Alignas(64) _Atomic bool stop;
 };

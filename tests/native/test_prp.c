@@ -29,8 +29,9 @@ static struct fix *setup(uint8_t shift, uint64_t first_off)
 	/* scattered pages: no two neighbours follow each other */
 	for (uint64_t i = 0; i < PAGES; i++)
 		f->iova[i] = (0x100000 + (i * 7919) % 65521 * 3) << shift;
-	f->map = (struct mem_map){ .iova = f->iova, .shift = shift, .first_off = first_off,
-				   .nbytes = PAGES * f->page - first_off };
+	f->map = (struct mem_map){
+		.iova = f->iova, .shift = shift, .first_off = first_off, .nbytes = PAGES * f->page - first_off
+	};
 	f->lists = aligned_alloc(f->page, LISTS * f->page);
 	memset(f->lists, 0xee, LISTS * f->page);
 	f->q.lists = f->lists;
@@ -52,7 +53,8 @@ static void teardown(struct fix *f)
 }
 
 /* The bus address of byte @i of a transfer, found from the entries alone. */
-static bool walk(const struct fix *f, uint64_t prp1, uint64_t prp2, uint32_t nbytes, uint32_t i, uint64_t *ret)
+static bool walk(const struct fix *f, uint64_t prp1, uint64_t prp2, uint32_t nbytes, uint32_t i,
+		 uint64_t *ret)
 {
 	uint64_t in = prp1 & (f->page - 1), first = f->page - in, k;
 	const uint64_t *list;
@@ -114,7 +116,8 @@ static void boundaries(uint8_t shift)
 	ok(good, "%s", name);
 	snprintf(name, sizeof(name), "page %llu: a full list page", (unsigned long long)f->page);
 	if (most <= (PAGES - 4) * f->page)
-		ok(check(f, 0, (uint32_t)most) && check(f, 4, (uint32_t)most) && check(f, f->page - 512, (uint32_t)most),
+		ok(check(f, 0, (uint32_t)most) && check(f, 4, (uint32_t)most) &&
+			   check(f, f->page - 512, (uint32_t)most),
 		   "%s", name);
 	teardown(f);
 }

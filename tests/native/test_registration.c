@@ -53,11 +53,13 @@ static void handles(void)
 	ok(mem_unregister(&table, h) == -ESTALE && !mem_get(&table, h, 1), "a stale handle is an error");
 	ok(!mem_register(&table, memory, 100, DMA_READ, &h2) && (uint32_t)h2 == (uint32_t)h && h2 != h,
 	   "the slot is used again under another generation");
-	ok(!mem_get(&table, h, 1) && mem_unregister(&table, h) == -ESTALE, "the old handle never reaches the new mapping");
+	ok(!mem_get(&table, h, 1) && mem_unregister(&table, h) == -ESTALE,
+	   "the old handle never reaches the new mapping");
 	ok(!mem_unregister(&table, h2), "the new one is intact");
 	ok(!mem_get(&table, 0, 1) && !mem_get(&table, UINT64_MAX, 1), "made-up handles are errors");
 	ok(mem_register(&table, memory, 0, DMA_READ, &h) == -EINVAL, "no bytes");
-	ok(mem_register(&table, (void *)(UINTPTR_MAX - 10), 100, DMA_READ, &h) == -EINVAL, "a range that wraps");
+	ok(mem_register(&table, (void *)(UINTPTR_MAX - 10), 100, DMA_READ, &h) == -EINVAL,
+	   "a range that wraps");
 	split_badly = true;
 	ok(mem_register(&table, memory, 9000, DMA_READ, &h) == -ENOTSUP && nr_mapped == 0,
 	   "extents that break inside a page are refused and undone");
@@ -73,7 +75,8 @@ static void many(void)
 		good = good && !mem_register(&table, memory + i * 16, 16, DMA_READ, &hs[i]);
 	for (int i = 0; i < 2000; i++)
 		good = good && !mem_unregister(&table, hs[(i * 777) % 2000]);
-	ok(good && nr_mapped == 0 && atomic_load(&table.nr_live) == 0, "2000 neighbours in shared pages, any order");
+	ok(good && nr_mapped == 0 && atomic_load(&table.nr_live) == 0,
+	   "2000 neighbours in shared pages, any order");
 }
 
 static _Atomic uint64_t shared;
@@ -119,7 +122,8 @@ static void race(void)
 	for (int i = 0; i < 2; i++)
 		pthread_join(t[i], NULL);
 	ok(done >= 20000 && nr_mapped == 0, "look-ups race releases");
-	printf("# %d releases, %d were busy first, %llu look-ups\n", done, busy, (unsigned long long)atomic_load(&hits));
+	printf("# %d releases, %d were busy first, %llu look-ups\n", done, busy,
+	       (unsigned long long)atomic_load(&hits));
 }
 
 int main(void)

@@ -15,15 +15,14 @@ static uint64_t now(void)
 
 static int hold(struct fixture *f, uint32_t opcode)
 {
-	struct ugds_fault h = { .action = UGDS_FAULT_HOLD, .qid = UGDS_FAULT_ANY, .opcode = opcode, .nsid = UGDS_FAULT_ANY };
+	struct ugds_fault h = {
+		.action = UGDS_FAULT_HOLD, .qid = UGDS_FAULT_ANY, .opcode = opcode, .nsid = UGDS_FAULT_ANY
+	};
 
 	return ugds_fault_add(f->c, &h);
 }
 
-static uint32_t quarantined(struct fixture *f)
-{
-	return (uint32_t)ugds_ctrl_quarantine(f->c, NULL, 0);
-}
+static uint32_t quarantined(struct fixture *f) { return (uint32_t)ugds_ctrl_quarantine(f->c, NULL, 0); }
 
 /* The quarantine ends a moment after the device lets go: housekeeping or the next reap sees it. */
 static bool becomes_free(struct fixture *f)
@@ -49,9 +48,11 @@ static void deadline(struct fixture *f, const char *what)
 	ugds_op_deadline(f->ch, (uint64_t)(r - UGDS_PENDING), 50 * MS);
 	n = ugds_wait(f->ch, &done, 1, 5 * SEC);
 	t = now() - t;
-	ok(n == 1 && done.result == -ETIMEDOUT && (done.status >> 24 & 0xff) == UGDS_UNKNOWN, "%s: timed out", what);
+	ok(n == 1 && done.result == -ETIMEDOUT && (done.status >> 24 & 0xff) == UGDS_UNKNOWN, "%s: timed out",
+	   what);
 	ok(t >= 50 * MS && t < 400 * MS, "%s: after %.1f ms", what, (double)t / (double)MS);
-	ok(ugds_ctrl_quarantine(f->c, &s, 1) == 1 && s.map == f->map && s.nbytes == 4096 && s.qid, "%s: in quarantine", what);
+	ok(ugds_ctrl_quarantine(f->c, &s, 1) == 1 && s.map == f->map && s.nbytes == 4096 && s.qid,
+	   "%s: in quarantine", what);
 	ok(ugds_unmap(f->c, f->map) == -EBUSY, "%s: its memory stays", what);
 	ok(fixture_run(f, UGDS_OP_WRITE, 0, 4096, 0) == -EBUSY, "%s: its range is refused", what);
 	ok(fixture_run(f, UGDS_OP_WRITE, 4096, 4096, 0) == 4096, "%s: the controller is healthy", what);
@@ -65,8 +66,10 @@ static void cancel(struct fixture *f, const char *what)
 	int64_t r = ugds_rw(f->ch, f->ns, f->map, 0, 1 << 20, 0, UGDS_OP_READ);
 	struct ugds_completion done = { 0 };
 
-	ok(r >= UGDS_PENDING && ugds_cancel(f->ch, (uint64_t)(r - UGDS_PENDING), 60 * MS) == 1, "%s: cancelled", what);
-	ok(ugds_wait(f->ch, &done, 1, 5 * SEC) == 1 && done.result == -ECANCELED, "%s: ends after the grace", what);
+	ok(r >= UGDS_PENDING && ugds_cancel(f->ch, (uint64_t)(r - UGDS_PENDING), 60 * MS) == 1,
+	   "%s: cancelled", what);
+	ok(ugds_wait(f->ch, &done, 1, 5 * SEC) == 1 && done.result == -ECANCELED, "%s: ends after the grace",
+	   what);
 	ok(!ugds_fault_clear(f->c, id) && becomes_free(f), "%s: and is freed by its completions", what);
 	ok(ugds_cancel(f->ch, (uint64_t)(r - UGDS_PENDING), 0) == 0, "%s: a stale token is nothing", what);
 }
@@ -97,8 +100,8 @@ static void batch(struct fixture *f, const char *what)
 			unknown += how == UGDS_UNKNOWN && done[i].result == -ECANCELED;
 			aborted += how == UGDS_ABORTED;
 		}
-	ok(n == 1000 && never + unknown + aborted == 1000 && never, "%s: each has one outcome: %u never sent, %u unknown",
-	   what, never, unknown);
+	ok(n == 1000 && never + unknown + aborted == 1000 && never,
+	   "%s: each has one outcome: %u never sent, %u unknown", what, never, unknown);
 	ok(!ugds_fault_clear(f->c, id) && becomes_free(f), "%s: the quarantine ends", what);
 	ok(!ugds_batch_free(b), "%s: the batch is free", what);
 }
@@ -113,7 +116,8 @@ static void reset(struct fixture *f, const char *what)
 	int n = 0;
 
 	ugds_op_deadline(f->ch, (uint64_t)(r - UGDS_PENDING), 30 * MS);
-	ok(ugds_wait(f->ch, done, 1, 5 * SEC) == 1 && quarantined(f) == 1, "%s: one timed out, one in flight", what);
+	ok(ugds_wait(f->ch, done, 1, 5 * SEC) == 1 && quarantined(f) == 1, "%s: one timed out, one in flight",
+	   what);
 	ok(!ugds_ctrl_reset(f->c, &err), "%s: reset %s", what, err.text);
 	for (int k = 0; k < 20 && !n; k++)
 		n = ugds_wait(f->ch, done, 4, 100 * MS);
@@ -126,16 +130,20 @@ static void reset(struct fixture *f, const char *what)
 
 static void lost_interrupt(struct fixture *f, const char *what)
 {
-	struct ugds_fault lose = { .action = UGDS_FAULT_LOSE_INTERRUPT, .qid = UGDS_FAULT_ANY, .opcode = UGDS_OP_READ,
-				   .nsid = UGDS_FAULT_ANY, .count = 1 };
+	struct ugds_fault lose = { .action = UGDS_FAULT_LOSE_INTERRUPT,
+				   .qid = UGDS_FAULT_ANY,
+				   .opcode = UGDS_OP_READ,
+				   .nsid = UGDS_FAULT_ANY,
+				   .count = 1 };
 	struct ugds_ctrl_stats st;
 	int id = ugds_fault_add(f->c, &lose);
 	uint64_t t = now();
 
-	ok(fixture_run(f, UGDS_OP_READ, 0, 1 << 17, 0) == 1 << 17 && now() - t < 3 * SEC, "%s: a lost interrupt is noticed",
-	   what);
+	ok(fixture_run(f, UGDS_OP_READ, 0, 1 << 17, 0) == 1 << 17 && now() - t < 3 * SEC,
+	   "%s: a lost interrupt is noticed", what);
 	ugds_ctrl_stats(f->c, &st);
-	printf("# %llu stragglers, %.1f ms\n", (unsigned long long)st.stragglers, (double)(now() - t) / (double)MS);
+	printf("# %llu stragglers, %.1f ms\n", (unsigned long long)st.stragglers,
+	       (double)(now() - t) / (double)MS);
 	ugds_fault_clear(f->c, id);
 }
 
@@ -146,7 +154,9 @@ static void wedge(void)
 	struct ugds_completion done;
 	struct ugds_error err = { 0 };
 	int id, refuse;
-	struct ugds_fault no_abort = { .action = UGDS_FAULT_ABORT_REFUSED, .qid = 0, .opcode = 8, .nsid = UGDS_FAULT_ANY };
+	struct ugds_fault no_abort = {
+		.action = UGDS_FAULT_ABORT_REFUSED, .qid = 0, .opcode = 8, .nsid = UGDS_FAULT_ANY
+	};
 
 	fixture_defaults(&f);
 	f.open.hang_io_ns = 300 * MS;

@@ -16,14 +16,16 @@ static void ranges(struct fixture *f, const char *what)
 			uint64_t off = at * 4096 * 7, pos = at * 516;
 
 			fill(f->buf + pos, n, n + at);
-			good = fixture_run(f, UGDS_OP_WRITE | (at == 1 ? UGDS_F_FUA : 0), pos, n, off) == (int64_t)n;
+			good = fixture_run(f, UGDS_OP_WRITE | (at == 1 ? UGDS_F_FUA : 0), pos, n, off) ==
+			       (int64_t)n;
 			memset(f->buf, 0xaa, 2 << 20);
 			good = good && fixture_run(f, UGDS_OP_READ, pos + 1024, n, off) == (int64_t)n &&
 			       filled(f->buf + pos + 1024, n, n + at) && f->buf[pos + 1023] == 0xaa &&
 			       f->buf[pos + 1024 + n] == 0xaa;
 		}
 	ok(good, "%s: written and read back, byte exact", what);
-	ok(fixture_run(f, UGDS_OP_READ, 0, BUF_BYTES, 0) == (int64_t)BUF_BYTES, "%s: 24 MiB in one operation", what);
+	ok(fixture_run(f, UGDS_OP_READ, 0, BUF_BYTES, 0) == (int64_t)BUF_BYTES, "%s: 24 MiB in one operation",
+	   what);
 }
 
 static void refusals(struct fixture *f)
@@ -36,9 +38,11 @@ static void refusals(struct fixture *f)
 	ok(fixture_run(f, UGDS_OP_READ, 0, 100, 0) == -EINVAL, "a length that is not whole blocks");
 	ok(fixture_run(f, UGDS_OP_READ, 0, 4096, 512) == -EINVAL, "an offset between blocks");
 	ok(fixture_run(f, UGDS_OP_READ, 0, 4096, NS_BYTES) == -ERANGE, "past the end");
-	ok(fixture_run(f, UGDS_OP_READ, 0, 8192, UINT64_MAX - 4095) == -ERANGE, "past the end, the sum overflows");
+	ok(fixture_run(f, UGDS_OP_READ, 0, 8192, UINT64_MAX - 4095) == -ERANGE,
+	   "past the end, the sum overflows");
 	ok(fixture_run(f, UGDS_OP_READ, BUF_BYTES - 4096, 8192, 0) == -EFAULT, "past the buffer");
-	ok(fixture_run(f, UGDS_OP_READ, UINT64_MAX - 4095, 8192, 0) == -EFAULT, "past the buffer, the sum overflows");
+	ok(fixture_run(f, UGDS_OP_READ, UINT64_MAX - 4095, 8192, 0) == -EFAULT,
+	   "past the buffer, the sum overflows");
 	ok(fixture_run(f, UGDS_OP_READ, 2, 4096, 0) == -EDOM, "a buffer that is not 4-byte aligned");
 	ok(ugds_rw(f->ch, f->ns, f->map + 1, 0, 4096, 0, UGDS_OP_READ) == -ESTALE, "a handle nobody has");
 	ok(fixture_run(f, 0x7f, 0, 4096, 0) == -EOPNOTSUPP, "an opcode that is none");
@@ -60,7 +64,8 @@ static void others(struct fixture *f, const char *what)
 	f->buf[5000] ^= 1;
 	ok(fixture_run(f, UGDS_OP_COMPARE, 0, 65536, 0) < 0, "%s: compare differs", what);
 	ok(fixture_run(f, UGDS_OP_WRITE_ZEROES, 0, 8192, 0) == 8192 &&
-		   fixture_run(f, UGDS_OP_READ, 0, 65536, 0) == 65536 && !f->buf[0] && !f->buf[8191] && f->buf[8192 + 7],
+		   fixture_run(f, UGDS_OP_READ, 0, 65536, 0) == 65536 && !f->buf[0] && !f->buf[8191] &&
+		   f->buf[8192 + 7],
 	   "%s: write zeroes", what);
 	ok(fixture_run(f, UGDS_OP_DEALLOCATE, 0, 16384, 16384) == 16384 &&
 		   fixture_run(f, UGDS_OP_READ, 0, 16384, 16384) == 16384 && !f->buf[0] && !f->buf[16383],

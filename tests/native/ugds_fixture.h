@@ -69,8 +69,8 @@ __attribute__((unused)) static bool fixture_open(struct fixture *f, uint32_t mod
 	}
 	f->buf = aligned_alloc(4096, BUF_BYTES);
 	memset(f->buf, 0, BUF_BYTES);
-	return !ugds_ns_open(f->c, 1, 0, 0, 0, &f->ns, &err) && !ugds_map(f->c, f->buf, BUF_BYTES, 0, &f->map) &&
-	       !ugds_chan_open(f->c, mode, &f->ch);
+	return !ugds_ns_open(f->c, 1, 0, 0, 0, &f->ns, &err) &&
+	       !ugds_map(f->c, f->buf, BUF_BYTES, 0, &f->map) && !ugds_chan_open(f->c, mode, &f->ch);
 }
 
 /* True if everything could be given back and the device saw no access outside a mapping. */
@@ -92,8 +92,8 @@ __attribute__((unused)) static bool fixture_close(struct fixture *f)
 }
 
 /* An operation to its end: its result, or -ETIME when it did not end. */
-__attribute__((unused)) static int64_t fixture_run(struct fixture *f, uint32_t op, uint64_t buf_off, uint64_t nbytes,
-						   uint64_t offset)
+__attribute__((unused)) static int64_t fixture_run(struct fixture *f, uint32_t op, uint64_t buf_off,
+						   uint64_t nbytes, uint64_t offset)
 {
 	int64_t r = ugds_rw(f->ch, f->ns, f->map, buf_off, nbytes, offset, op);
 	struct ugds_completion done;
