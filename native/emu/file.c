@@ -85,8 +85,9 @@ static int open_error(const struct emu_params *p, const char *path, int error, c
 	switch (error) {
 	case ENOENT:
 		SAY("%s does not exist%s", path,
-		    p->create ? ", nor does its directory; make the directory first"
-			      : "; give create=1 to make it");
+		    p->readonly ? "; a read-only namespace is not made"
+		    : p->create ? ", nor does its directory; make the directory first"
+				: "; give a size (size=1GiB) to make it");
 		break;
 	case EISDIR:
 		SAY("%s is a directory; name a file", path);
@@ -132,7 +133,7 @@ static int check_length(const struct emu_params *p, const char *path, uint64_t w
 		return 0;
 	}
 	if (!ns->nbytes) {
-		SAY("%s is empty; give a size (size=1GiB) and create=1", path);
+		SAY("%s is empty; give a size (size=1GiB) to make it that long", path);
 		return -EINVAL;
 	}
 	/* a block beyond the file would have nowhere to go, and the file is not ours to lengthen */
