@@ -68,6 +68,7 @@ int64_t ugds_admin_submit(struct ugds_chan *uch, const struct ugds_admin_cmd *cm
 	req->arg = op;
 	req->slot = -1;
 	atomic_init(&req->refs, 1);
+	ch->away++;
 	err = nvme_admin_queue(ch->ctrl, req);
 	if (err)
 		goto put_op;

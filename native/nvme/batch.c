@@ -113,6 +113,7 @@ void nvme_batch_release(struct nvme_batch *b, struct nvme_op *op)
 {
 	if (unlikely(op->err))
 		atomic_fetch_sub_explicit(&b->nr_failed, 1, memory_order_relaxed);
+	b->chan->away -= op->exec;
 	nvme_op_set(op, NVME_OP_FREE);
 	b->free_idx[b->free_n++] = op->slot;
 	b->chan->inflight--;
@@ -140,9 +141,10 @@ void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 	struct nvme_chan *ch = b->chan;
 	struct nvme_lane *l = &ch->own;
 	uint32_t target = b->ring_head + (b->cap - b->free_n) + n;
-	bool step, done = false;
+	bool step, armed, done = false;
 	int64_t most = look_for(b, n, small, &step);
 
+	armed = most && nvme_chan_disarm(ch);
 	l->gather = true;
 	nvme_lane_pump(l, now, most);
 	for (uint32_t i = 0; i < l->nr_qp; i++)
@@ -159,12 +161,13 @@ void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 	}
 	if (!done && most)
 		nvme_lane_kick(l);
-	if (!done)
+	if (armed || !done)
 		nvme_chan_arm_lane(ch);
 	if (done)
 		l->st.inline_done += n;
 	l->gather = false;
 	owner_unlock(&l->lock);
+	nvme_chan_tell(ch);
 	if (done)
 		nvme_median(&b->est_ns, now_ns() - now);
 }
@@ -281,6 +284,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 		nvme_lane_splice(l, &l->pending[qp], first, last, n);
 		nvme_batch_start(b, n, now, small);
 	} else {
+		ch->away += n;
 		nvme_exec_post(ch->exec, first, last);
 	}
 	b->free_n -= n;

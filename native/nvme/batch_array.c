@@ -153,6 +153,7 @@ static void post_all(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m
 		first = op;
 		last = last ? last : op;
 	}
+	b->chan->away += n;
 	nvme_exec_post(b->chan->exec, first, last);
 }
 

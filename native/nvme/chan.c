@@ -53,6 +53,9 @@ struct nvme_op *nvme_chan_op_get(struct nvme_chan *ch)
 void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op)
 {
 	op->gen = (op->gen + 1) & NVME_GEN_MASK; /* odd: the token is stale */
+	ch->away -= nvme_op_away(op);
+	op->exec = false;
+	op->flags = 0;
 	nvme_op_set(op, NVME_OP_FREE);
 	op->silent =
 		false; /* a batch's handle or an admin command that takes the slot next is to be reported */
@@ -107,7 +110,7 @@ void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op)
 
 void nvme_chan_arm_lane(struct nvme_chan *ch)
 {
-	if (!ch->inflight || ch->polled || atomic_load_explicit(&ch->word, memory_order_relaxed))
+	if (!nvme_chan_busy(ch) || ch->polled || atomic_load_explicit(&ch->word, memory_order_relaxed))
 		return;
 	atomic_store_explicit(&ch->word, 1, memory_order_relaxed);
 	/* The word is set before the last look; whoever completes stores first and looks at it then. So what this reap
@@ -124,9 +127,7 @@ void nvme_chan_arm(struct nvme_chan *ch)
 	nvme_chan_arm_lane(ch);
 	ch->own.gather = false;
 	owner_unlock(&ch->own.lock);
-	/* handed over by others before the word was set */
-	if (ch->ready || atomic_load_explicit(&ch->ended, memory_order_relaxed))
-		nvme_wake(&ch->word, ch->fd);
+	nvme_chan_tell(ch);
 }
 
 void nvme_chan_collected(struct nvme_chan *ch, struct nvme_op *op)

@@ -43,6 +43,7 @@ struct nvme_chan {
 	uint32_t nr_ops;
 	struct nvme_op *free_ops;
 	uint32_t inflight; /* operations not collected (batches: their items) */
+	uint32_t away; /* of these, what others run: the executor, housekeeping */
 	int64_t est_ns[16]; /* running median of latency by size class: what adaptive decides by */
 	struct nvme_batch *batches;
 	struct nvme_op last; /* the last operation that ended inside a call */
@@ -86,6 +87,26 @@ void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op);
 static inline struct nvme_lane *nvme_op_lane(struct nvme_op *op)
 {
 	return op->exec ? &op->chan->exec->lane : &op->chan->own;
+}
+/* Something may still end that nobody has collected. */
+static inline bool nvme_chan_busy(const struct nvme_chan *ch)
+{
+	return ch->away || atomic_load_explicit(&ch->own.inflight, memory_order_relaxed) ||
+	       atomic_load_explicit(&ch->own.queued, memory_order_relaxed);
+}
+/* An awake owner need not be signalled. True: it was armed. */
+static inline bool nvme_chan_disarm(struct nvme_chan *ch)
+{
+	if (!atomic_load_explicit(&ch->word, memory_order_relaxed))
+		return false;
+	atomic_store_explicit(&ch->word, 0, memory_order_relaxed);
+	return true;
+}
+/* What others handed over while the word was not set is there to collect, and nobody was told. */
+static inline void nvme_chan_tell(struct nvme_chan *ch)
+{
+	if (unlikely(ch->ready || atomic_load_explicit(&ch->ended, memory_order_relaxed)))
+		nvme_signal(ch->fd);
 }
 /* Ask to be woken, then reap what is there already. Own lane locked. */
 void nvme_chan_arm_lane(struct nvme_chan *ch);

@@ -73,6 +73,7 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	int64_t most = budget(ch, mode, op->nbytes);
 	/* a small read that memory or the page cache can serve costs less to serve here than to hand over */
 	bool step = nvme_can_step(ch, mode, op->opcode, op->nbytes), over;
+	bool armed = (most || step) && nvme_chan_disarm(ch);
 
 	owner_lock(&l->lock);
 	l->gather = true;
@@ -88,13 +89,14 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 		if (!nvme_op_over(op))
 			nvme_lane_kick(l);
 	}
-	if (!nvme_op_over(op))
+	if (armed || !nvme_op_over(op))
 		nvme_chan_arm_lane(ch);
 	over = nvme_op_over(op);
 	l->st.inline_done += over;
 	l->want = NULL;
 	l->gather = false;
 	owner_unlock(&l->lock);
+	nvme_chan_tell(ch);
 	if (over)
 		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
 	return INT64_MIN;
@@ -105,9 +107,11 @@ static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode
 	int64_t most = budget(ch, mode, op->nbytes);
 
 	op->exec = true;
+	ch->away++;
 	nvme_exec_post(ch->exec, op, op);
 	/* the operation is the executor's until it comes back on our list */
 	if (most && nvme_spin_ended(ch, op->start + most, op)) {
+		nvme_chan_tell(ch); /* of what was taken off the list beside it */
 		count_one(ch, &ch->own.st.inline_done);
 		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
 	}
@@ -270,9 +274,13 @@ static uint32_t arm_collect(struct nvme_chan *ch, struct nvme_op **out, uint32_t
 {
 	struct nvme_sink sink = { .out = out, .n = n, .max = max };
 	struct nvme_lane *l = &ch->own;
+	uint32_t away = 0;
 
-	if (!ch->inflight || atomic_load_explicit(&ch->word, memory_order_relaxed))
+	if (atomic_load_explicit(&ch->word, memory_order_relaxed))
 		return n;
+	for (uint32_t i = 0; i < n; i++) /* they are on their way to the caller */
+		away += !(out[i]->flags & NVME_OPF_HANDLE) && !out[i]->batch && nvme_op_away(out[i]);
+	ch->away -= away;
 	owner_lock(&l->lock);
 	l->sink = &sink;
 	l->gather = true;
@@ -280,8 +288,8 @@ static uint32_t arm_collect(struct nvme_chan *ch, struct nvme_op **out, uint32_t
 	l->sink = NULL;
 	l->gather = false;
 	owner_unlock(&l->lock);
-	if (ch->ready || atomic_load_explicit(&ch->ended, memory_order_relaxed))
-		nvme_wake(&ch->word, ch->fd);
+	ch->away += away;
+	nvme_chan_tell(ch);
 	return sink.n;
 }
 

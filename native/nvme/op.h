@@ -87,6 +87,8 @@ static inline void nvme_op_set(struct nvme_op *op, enum nvme_op_state state)
 {
 	atomic_store_explicit(&op->state, (uint8_t)state, memory_order_relaxed);
 }
+/* Run by somebody else than its channel's owner. */
+static inline bool nvme_op_away(const struct nvme_op *op) { return op->exec || op->flags & NVME_OPF_ADMIN; }
 /* On a lane: at the device or waiting for space. */
 static inline bool nvme_op_live(const struct nvme_op *op)
 {
