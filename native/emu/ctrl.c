@@ -103,7 +103,6 @@ int emu_new(const struct emu_params *p, struct emu_ctrl **ret, char *err, size_t
 	e->modelled = p->latency_ns || p->latency_per_kib_ns || p->jitter_ns;
 	e->step = p->step && !e->modelled;
 	e->fetch_bytes = MEMORY_FETCH_BYTES;
-	e->far_fence = emu_far_fence_init();
 	e->cap = emu_cap_value(p);
 	atomic_store(&e->halted, true);
 	atomic_store(&e->page_bytes, 4096u << p->mpsmin);

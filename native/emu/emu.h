@@ -89,6 +89,9 @@ int emu_irq_unbind(struct emu_ctrl *e, uint64_t binding);
 
 /* A doorbell of queue @qid was written: wake device threads if they sleep. */
 void emu_kick(struct emu_ctrl *e, uint32_t qid);
+/* The same for a caller that has put a full fence after the doorbell, or keeps calling until the queue moves: a fence
+ * of its own would wait for every entry just written to travel to the device's core. */
+void emu_kick_fenced(struct emu_ctrl *e, uint32_t qid);
 /* Serve at most @max commands of submission queue @qid on the calling thread; how many were completed. */
 uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max);
 /* As clearing bus mastering: no access to host memory begins after this returns. */

@@ -29,7 +29,7 @@ void emu_wake_one(struct emu_ctrl *e)
 	}
 }
 
-void emu_kick(struct emu_ctrl *e, uint32_t qid)
+void emu_kick_fenced(struct emu_ctrl *e, uint32_t qid)
 {
 	int cpu = sched_getcpu();
 
@@ -37,16 +37,17 @@ void emu_kick(struct emu_ctrl *e, uint32_t qid)
 	/* written only when it changes: device threads read it all the time */
 	if (atomic_load_explicit(&e->host_cpu, memory_order_relaxed) != cpu)
 		atomic_store_explicit(&e->host_cpu, cpu, memory_order_relaxed);
-	/* The doorbell before the look at the sleepers; pairs with emu_idle(). A fence here would wait for every entry just
-	 * written to travel to the device's core: the rare side, a thread that goes to sleep, fences for both. */
-	if (likely(e->far_fence))
-		atomic_signal_fence(memory_order_seq_cst);
-	else
-		emu_full_fence();
 	/* a thread that spins looks at every doorbell at least once more before it sleeps */
 	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
 	    !atomic_load_explicit(&e->spinner, memory_order_relaxed))
 		emu_wake_one(e);
+}
+
+void emu_kick(struct emu_ctrl *e, uint32_t qid)
+{
+	/* the doorbell before the look at the sleepers; pairs with emu_idle() */
+	emu_full_fence();
+	emu_kick_fenced(e, qid);
 }
 
 static bool take_permit(struct emu_ctrl *e)
@@ -173,8 +174,6 @@ void emu_idle(struct emu_actor *a)
 	atomic_fetch_add_explicit(&e->sleepers, 1, memory_order_seq_cst);
 	if (unlikely(atomic_load_explicit(&e->shadow, memory_order_relaxed)))
 		announce_shadows(a);
-	if (e->far_fence)
-		emu_far_fence();
 	emu_full_fence();
 	found = emu_work_pending(a) || atomic_load_explicit(&e->quit, memory_order_seq_cst);
 	emu_actor_release(a);

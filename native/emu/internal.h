@@ -238,7 +238,6 @@ struct emu_ctrl {
 	_Atomic uint32_t permits; /* wake-ups given to sleepers and not yet taken */
 	_Atomic uint32_t spinner; /* one idle thread looks before it sleeps, never several */
 	_Atomic int host_cpu; /* where the last kick came from */
-	bool far_fence; /* a sleeper fences for those who kick */
 	_Atomic int64_t spin_miss; /* fruitless spins in a row */
 	_Atomic int64_t keeper_due; /* when a sleeper wakes by itself */
 

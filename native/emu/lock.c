@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -61,10 +60,3 @@ void emu_count_wait_zero(struct emu_count *c)
 	/* another waiter was woken by the put that brought the count to zero, so the bit is nobody's now */
 	atomic_fetch_and_explicit(&c->v, ~EMU_COUNT_WAITER, memory_order_acq_rel);
 }
-
-bool emu_far_fence_init(void)
-{
-	return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
-}
-
-void emu_far_fence(void) { syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0); }

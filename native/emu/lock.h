@@ -12,10 +12,6 @@
  * sanitizer refuses; everything that relies on it is atomic as well. */
 #define emu_full_fence() __sync_synchronize()
 
-/* A fence on every running thread of the process, so that the other side of a pair needs none. False: not to be had. */
-bool emu_far_fence_init(void);
-void emu_far_fence(void);
-
 void emu_futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t timeout_ns);
 void emu_futex_wake(_Atomic uint32_t *word, int nr);
 

@@ -146,9 +146,10 @@ void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 
 	armed = most && nvme_chan_disarm(ch);
 	l->gather = true;
-	nvme_lane_pump(l, now, most);
-	for (uint32_t i = 0; i < l->nr_qp; i++)
-		l->qp[i]->ops->kick(l->qp[i], most);
+	nvme_lane_pump(l, now, true);
+	/* a device that is waited for here is told at once, unless it is run here; else arming tells it */
+	if (most && !step)
+		nvme_lane_kick(l);
 	for (uint32_t i = 1; most && !done; i++) {
 		if (step)
 			nvme_lane_step(l, 32);
@@ -159,10 +160,10 @@ void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 		if (!step)
 			cpu_relax();
 	}
-	if (!done && most)
-		nvme_lane_kick(l);
 	if (armed || !done)
 		nvme_chan_arm_lane(ch);
+	if (!done && !ch->polled)
+		nvme_lane_kick(l); /* armed already: told here */
 	if (done)
 		l->st.inline_done += n;
 	l->gather = false;

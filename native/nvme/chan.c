@@ -116,6 +116,7 @@ void nvme_chan_arm_lane(struct nvme_chan *ch)
 	/* The word is set before the last look; whoever completes stores first and looks at it then. So what this reap
 	 * does not see is signalled, and nothing has to be signalled for what it sees. */
 	atomic_thread_fence(memory_order_seq_cst);
+	nvme_lane_tell(&ch->own, true); /* one fence for both */
 	if (nvme_lane_peek(&ch->own))
 		nvme_lane_reap(&ch->own, false);
 }

@@ -79,19 +79,22 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	l->gather = true;
 	l->want = op;
 	nvme_lane_queue(l, op);
-	nvme_lane_pump(l, op->start, most || step);
+	nvme_lane_pump(l, op->start, true);
+	/* a device that is waited for here is told at once, unless it is run here; else arming tells it */
+	if (most && !step)
+		nvme_lane_kick(l);
 	if (most || step) {
 		if (step)
 			nvme_lane_step(l, 1);
 		nvme_lane_reap(l, true);
 		if (!nvme_op_over(op) && most)
 			nvme_spin(l, op->start + most, step, op);
-		if (!nvme_op_over(op))
-			nvme_lane_kick(l);
 	}
 	if (armed || !nvme_op_over(op))
 		nvme_chan_arm_lane(ch);
 	over = nvme_op_over(op);
+	if (!over)
+		nvme_lane_kick(l); /* armed already: told here */
 	l->st.inline_done += over;
 	l->want = NULL;
 	l->gather = false;
@@ -252,6 +255,8 @@ uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max
 	sink.n = take_ready(ch, out, max);
 	if (ch->owns && sink.n < max)
 		reap_own(ch, &sink);
+	if (ch->polled)
+		nvme_lane_tell(&ch->own, false);
 	if (sink.n < max) {
 		take_ended(ch);
 		sink.n += take_ready(ch, out + sink.n, max - sink.n);

@@ -296,6 +296,13 @@ void nvme_lane_kick(struct nvme_lane *l)
 		l->qp[i]->ops->kick(l->qp[i], false);
 }
 
+void nvme_lane_tell(struct nvme_lane *l, bool fenced)
+{
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		if (l->qp[i]->ops->tell)
+			l->qp[i]->ops->tell(l->qp[i], fenced);
+}
+
 uint32_t nvme_lane_step(struct nvme_lane *l, uint32_t max)
 {
 	uint32_t n = 0;

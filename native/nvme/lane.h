@@ -81,6 +81,8 @@ uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold);
 /* Reap all pairs, end operations, send what fits now; returns commands completed. */
 uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold);
 void nvme_lane_kick(struct nvme_lane *l);
+/* nvme_qpair_ops.tell for all pairs. */
+void nvme_lane_tell(struct nvme_lane *l, bool fenced);
 uint32_t nvme_lane_step(struct nvme_lane *l, uint32_t max);
 bool nvme_lane_peek(struct nvme_lane *l);
 void nvme_lane_timer(struct nvme_lane *l, struct nvme_timer *t, int64_t deadline);

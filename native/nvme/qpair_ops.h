@@ -65,6 +65,9 @@ struct nvme_qpair_ops {
 	/* Tell the device. @hold: a software device that sleeps is left asleep (the caller steps it, and calls
 	 * again with hold = false before it stops looking). */
 	void (*kick)(struct nvme_qpair *qp, bool hold);
+	/* After kick(hold): wake the device if it sleeps. @fenced: the caller has put a full fence in between and is done;
+	 * else it keeps calling while it waits. NULL: hardware, nothing to do. */
+	void (*tell)(struct nvme_qpair *qp, bool fenced);
 	/* Consume completions. */
 	uint32_t (*reap)(struct nvme_qpair *qp, struct nvme_done *out, uint32_t max);
 	/* A completion is there to reap. Safe from any thread. */

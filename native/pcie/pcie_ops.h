@@ -22,6 +22,8 @@ struct pcie_ops {
 	int (*irq_unbind)(void *t, uint64_t binding);
 	/* A doorbell of @qid was written; wake a sleeping software device. NULL: hardware notices by itself. */
 	void (*kick)(void *t, uint32_t qid);
+	/* The same after a full fence of the caller's, or from a caller that keeps calling. With kick. */
+	void (*kick_fenced)(void *t, uint32_t qid);
 	/* Run the device for @qid on this thread. NULL: hardware. */
 	uint32_t (*step)(void *t, uint32_t qid, uint32_t max);
 	int (*stop_dma)(void *t);

@@ -137,6 +137,17 @@ static void qpair_kick(struct nvme_qpair *qp, bool hold)
 	}
 }
 
+static void qpair_tell(struct nvme_qpair *qp, bool fenced)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+
+	if (!q->held)
+		return;
+	q->held = !fenced;
+	if (q->dev->ops->kick_fenced)
+		q->dev->ops->kick_fenced(q->dev->t, qp->conf.qid);
+}
+
 static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_t max)
 {
 	struct pcie_qpair *q = pcie_qp(qp);
@@ -334,6 +345,7 @@ static const struct nvme_qpair_ops pcie_qpair_ops = {
 	.submit = qpair_submit,
 	.submit_raw = qpair_submit_raw,
 	.kick = qpair_kick,
+	.tell = qpair_tell,
 	.reap = qpair_reap,
 	.peek = qpair_peek,
 	.step = qpair_step,

@@ -73,6 +73,8 @@ static int op_irq_unbind(void *t, uint64_t binding)
 
 static void op_kick(void *t, uint32_t qid) { emu_kick(((struct emu_transport *)t)->e, qid); }
 
+static void op_kick_fenced(void *t, uint32_t qid) { emu_kick_fenced(((struct emu_transport *)t)->e, qid); }
+
 static uint32_t op_step(void *t, uint32_t qid, uint32_t max)
 {
 	return emu_step(((struct emu_transport *)t)->e, qid, max);
@@ -105,6 +107,7 @@ static const struct pcie_ops emu_ops = {
 	.irq_bind = op_irq_bind,
 	.irq_unbind = op_irq_unbind,
 	.kick = op_kick,
+	.kick_fenced = op_kick_fenced,
 	.step = op_step,
 	.stop_dma = op_stop_dma,
 	.fork_child = op_fork_child,
