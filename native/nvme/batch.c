@@ -162,8 +162,9 @@ void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 	}
 	if (armed || !done)
 		nvme_chan_arm_lane(ch);
-	if (!done && !ch->polled)
-		nvme_lane_kick(l); /* armed already: told here */
+	/* what is still out may have been sent while we looked, with the device left asleep */
+	if (atomic_load_explicit(&l->inflight, memory_order_relaxed) && !ch->polled)
+		nvme_lane_kick(l);
 	if (done)
 		l->st.inline_done += n;
 	l->gather = false;

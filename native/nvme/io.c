@@ -93,8 +93,9 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	if (armed || !nvme_op_over(op))
 		nvme_chan_arm_lane(ch);
 	over = nvme_op_over(op);
-	if (!over)
-		nvme_lane_kick(l); /* armed already: told here */
+	/* What is still out may have been sent while we looked, with the device left asleep. */
+	if (atomic_load_explicit(&l->inflight, memory_order_relaxed))
+		nvme_lane_kick(l);
 	l->st.inline_done += over;
 	l->want = NULL;
 	l->gather = false;

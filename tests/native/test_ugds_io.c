@@ -112,6 +112,37 @@ static void batches(struct fixture *f, const char *what, uint32_t n)
 	free(pos);
 }
 
+/* A long operation that waits for queue space goes on although small ones complete inside their calls: commands sent
+ * while a call looks for its own must not be left with a sleeping device. */
+static void beside(void)
+{
+	struct ugds_completion done;
+	struct fixture f;
+	bool good = true;
+
+	fixture_defaults(&f);
+	f.open.depth = 4;
+	ok(fixture_open(&f, UGDS_MODE_ADAPTIVE), "small beside large: open");
+	for (int i = 0; i < 300 && good; i++) {
+		int64_t big = ugds_rw(f.ch, f.ns, f.map, 0, 4 << 20, 0, UGDS_OP_READ);
+		int64_t small[8];
+
+		for (int k = 0; k < 8; k++)
+			small[k] = ugds_rw(f.ch, f.ns, f.map, (8u << 20) + (uint32_t)k * 4096, 4096, 0,
+					   UGDS_OP_READ);
+		for (int k = 0; k < 9 && good; k++) {
+			int64_t r = k ? small[k - 1] : big;
+
+			if (r >= UGDS_PENDING)
+				good = ugds_wait(f.ch, &done, 1, 10 * SEC) == 1 && done.result > 0;
+			else
+				good = r > 0;
+		}
+	}
+	ok(good, "small beside large: all end");
+	ok(fixture_close(&f), "small beside large: all given back");
+}
+
 static void deep(void)
 {
 	struct fixture f;
@@ -148,6 +179,7 @@ int main(void)
 				refusals(&f);
 			ok(fixture_close(&f), "%s: all given back", what);
 		}
+	beside();
 	deep();
 	return done_testing();
 }
