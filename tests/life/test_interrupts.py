@@ -17,12 +17,16 @@ async def test_lost_interrupt_is_recovered_and_counted(live: Live, case: Case) -
     data = pattern(BLOCK)
     async with live() as ns, ns.allocate(BLOCK) as reg:
         await ns.write(data, offset=0)
-        with inject(ns, Fault.lose_interrupt("read", count=1)) as lost:
-            clock = Clock()
-            assert await ns.read(reg, offset=0) == BLOCK
-            assert lost.hits == 1
-            assert clock.elapsed < 3
-        assert reg.view[:] == data
+        for _ in range(20):
+            with inject(ns, Fault.lose_interrupt("read", count=1)) as lost:
+                clock = Clock()
+                assert await ns.read(reg, offset=0) == BLOCK
+                assert lost.hits == 1
+                assert clock.elapsed < 3
+            assert reg.view[:] == data
+            # A device that is quick enough is seen by the last look before the sleep.
+            if case.mode != "interrupt" or ns.controller.statistics().stragglers:
+                break
         if case.mode == "interrupt":  # nobody else looks
             assert ns.controller.statistics().stragglers == 1
         assert ns.controller.statistics().timeouts == 0
