@@ -40,7 +40,7 @@ static void refusals(void)
 
 	p.path = path;
 	is(try_new(&p, err), -ENOENT, "a missing file: %s", err);
-	ok(strstr(err, path) && strstr(err, "create"), "names the file and the remedy");
+	ok(strstr(err, path) && strstr(err, "size="), "names the file and the remedy");
 	p.path = dir;
 	is(try_new(&p, err), -EISDIR, "a directory: %s", err);
 	snprintf(sub, sizeof(sub), "%s/no/file", dir);
