@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 MAX_CAPACITY: Final = 1 << 24
 
 
+def _check_wait(timeout_s: object) -> None:
+    if timeout_s is None or (isinstance(timeout_s, (int, float)) and timeout_s >= 0):
+        return
+    raise OptionError(f"timeout_s={timeout_s!r}: a number of seconds is needed")
+
+
 class BatchItem(NamedTuple):
     """How one operation of a batch ended."""
 
@@ -61,6 +67,7 @@ class Batch:
     """
 
     __slots__ = (
+        "_busy",
         "_channel",
         "_closed",
         "_cookies",
@@ -85,6 +92,7 @@ class Batch:
         self._window = window
         self._native: CData = ffi.NULL
         self._closed = False
+        self._busy = ""  # what a task waits for, if one does
         self._timed = False  # a deadline may be running in C
         self._serial = 0
         # by number: cookie, registration, and how to describe a failure
@@ -262,15 +270,29 @@ class Batch:
 
         Awaits until ``min`` have ended (fewer, if fewer are in flight), or until
         ``timeout_s`` is over: then it returns what there is, and the operations go
-        on. Cancelled, the operations go on too; harvest them later.
+        on. Cancelled, the operations go on too; harvest them later. One task at a
+        time waits for a batch; another gets BusyError.
         """
+        _check_wait(timeout_s)
         channel = self._home()
         least = self._least(min, max)
         if lib.ugds_batch_ready(self._native) + len(self._ready) < least:
-            await self._wait(channel, least - len(self._ready), timeout_s)
+            self._enter("harvested")
+            try:
+                await self._wait(channel, least - len(self._ready), timeout_s)
+            finally:
+                self._busy = ""
         elif channel.budget <= 0:
             await channel.breathe()
         return self._take(channel, max)
+
+    def _enter(self, what: str) -> None:
+        if self._busy:
+            raise BusyError(
+                f"another task waits for this batch to be {self._busy}; one at a time "
+                f"can: it cannot be {what} now"
+            )
+        self._busy = what
 
     def _least(self, least: int, most: int | None) -> int:
         if least < 0 or (most is not None and most < least):
@@ -285,7 +307,7 @@ class Batch:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         # A notice of an earlier wait that was given up may come first: look again.
         while lib.ugds_batch_ready(batch) < least:
-            if channel.closed or lib.ugds_batch_notify(batch, least):
+            if channel.closed or channel.expect(batch, least):
                 return
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -294,7 +316,7 @@ class Batch:
 
     def _take(self, channel: Channel, most: int | None) -> list[BatchItem]:
         room = len(self._words) // 4
-        taken, self._ready = self._ready[:most], self._ready[most:] if most else []
+        taken, self._ready = self._ready[:most], self._ready[len(self._ready[:most]) :]
         while most is None or len(taken) < most:
             want = room if most is None else min(room, most - len(taken))
             count = lib.ugds_batch_harvest(self._native, self._out, want)
@@ -342,11 +364,12 @@ class Batch:
         if channel is None or channel.closed:
             self._closed = True
             return
+        self._enter("closed")
         self.cancel()
         # Not what C calls pending: given-up items hold their place, but will not end.
         left = self.pending
         try:
-            if left and not lib.ugds_batch_notify(self._native, left):
+            if left and not channel.expect(self._native, left):
                 regs = {reg for _cookie, reg, _request in self._cookies.values() if reg}
                 await channel.wait(lib.ugds_batch_token(self._native), Held(regs))
         finally:
@@ -355,6 +378,7 @@ class Batch:
                 channel.disarm(self._native)
                 channel.give_batch(self._native, self.capacity)
             self._closed = True
+            self._busy = ""
             self._cookies.clear()
 
     async def __aenter__(self) -> Self:

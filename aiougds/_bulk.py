@@ -194,7 +194,7 @@ async def _finish(
     if timeout_s is not None:
         lib.ugds_batch_deadline(batch, seconds_to_ns(timeout_s))
     try:
-        if not lib.ugds_batch_notify(batch, size):
+        if not channel.expect(batch, size):
             await channel.wait(lib.ugds_batch_token(batch), items.keep)
     except BaseException:
         # Cancelled, and all have ended: take their results, so that it can be reused.

@@ -53,6 +53,7 @@ class Channel:
         "running",
         "small",
         "spare",
+        "targets",
         "thread",
         "waiters",
     )
@@ -84,6 +85,7 @@ class Channel:
         self.spare[SMALL] = self.small
         self.bad = ffi.new("uint32_t *")
         self._out, self._words = records(REAP)
+        self.targets: dict[int, int] = {}  # by a batch's token: how many are awaited
         self.fd = lib.ugds_chan_fd(self.ptr)
         home.watch(self.fd, self.reap)
         home.channels[id(device)] = self
@@ -101,6 +103,7 @@ class Channel:
             count = lib.ugds_reap(self.ptr, self._out, REAP)
             if count > 0:
                 self.home.dispatch(self, self._words[: 4 * count].tolist())
+                self._words[0] = 0
         device = self.device
         if device.observers or device.limbo:
             device.progress()
@@ -114,10 +117,21 @@ class Channel:
                 self.lock.release()
 
     def block(self, timeout_ns: int = 0) -> None:
-        """Wait in C until something has completed or a signal came, and take it."""
-        count = lib.ugds_wait(self.ptr, self._out, REAP, timeout_ns)
-        if count > 0:
-            self.home.dispatch(self, self._words[: 4 * count].tolist())
+        """Wait in C until something has completed or a signal came, and take it.
+
+        The handler of a signal may raise right behind the call: what the call brought
+        is in the buffer still, and is taken by the next one. A token is never zero.
+        """
+        words = self._words
+        if not words[0]:
+            lib.ugds_wait(self.ptr, self._out, REAP, timeout_ns)
+        count = 0
+        while count < REAP and words[4 * count]:
+            count += 1
+        if count:
+            self.home.dispatch(self, words[: 4 * count].tolist())
+            for i in range(count):
+                words[4 * i] = 0
         device = self.device
         if device.observers or device.limbo:
             device.progress()
@@ -138,6 +152,20 @@ class Channel:
             lib.ugds_cancel(self.ptr, token, self.grace_ns)
         else:
             lib.ugds_batch_cancel(batch, self.grace_ns)
+
+    def expect(self, batch: CData, count: int) -> bool:
+        """Ask to be told when ``count`` can be harvested; True: they can be now."""
+        self.targets[lib.ugds_batch_token(batch)] = count
+        return bool(lib.ugds_batch_notify(batch, count))
+
+    def reached(self, token: int) -> bool:
+        """Whether a notice means what its waiter asked for.
+
+        A notice of an earlier wait, which was given up, may come first: then the mark
+        is set again.
+        """
+        count = self.targets.get(token)
+        return count is None or bool(lib.ugds_batch_notify(self.batches[token], count))
 
     def strand(self, keep: object) -> None:
         """An operation was given up: its memory stays until the device is done."""
@@ -194,6 +222,7 @@ class Channel:
         """Take back a batch; kept for the next one when it is idle."""
         if self.closed:
             return
+        self.targets.pop(lib.ugds_batch_token(batch), None)
         if lib.ugds_batch_pending(batch):  # given-up items hold their places
             self.abandoned.append((batch, capacity))
             return

@@ -116,7 +116,10 @@ class AsyncioHome(Home):
         pop = line.waiters.pop
         new = tuple.__new__  # half the time of Record(...)
         it = iter(words)
+        targets = line.targets
         for four in zip(it, it, it, it, strict=True):
+            if four[0] in targets and not line.reached(four[0]):
+                continue
             entry = pop(four[0], None)
             if entry is None:
                 continue

@@ -80,4 +80,4 @@ def words(buffer: Buffer) -> CData:
 
 def seconds_to_ns(seconds: float) -> int:
     """Return nanoseconds; at least one, because zero means "none" to C."""
-    return max(1, min(int(seconds * 1e9), NEVER))
+    return max(1, int(min(seconds * 1e9, float(NEVER))))

@@ -30,9 +30,11 @@ class Line(Protocol):
 
     waiters: dict[int, tuple[object, object]]
     batches: dict[int, CData]
+    targets: dict[int, int]
     thread: int
 
     def cancel(self, token: int) -> None: ...
+    def reached(self, token: int) -> bool: ...
     def reap(self) -> None: ...
     def reap_if_free(self) -> None: ...
     def block(self, timeout_ns: int = 0) -> None: ...
@@ -67,12 +69,18 @@ class Home:
         """Hand completions to their waiters."""
         pop = line.waiters.pop
         it = iter(words)
+        targets = line.targets
         for record in map(Record, it, it, it, it):
-            entry = pop(record.token, None)
+            if record.token in targets and not line.reached(record.token):
+                continue
+            entry = line.waiters.get(record.token)
             if entry is not None:
                 if record.result < 0 and record.outcome == UNKNOWN:
                     line.strand(entry[1])
+                # In this order: a signal's handler may raise in between, and what was
+                # not resolved has to be found again.
                 self.resolve(entry[0], record)
+                pop(record.token, None)
 
     def resolve(self, slot: object, record: Record) -> None:
         """Wake what waits on ``slot``."""
