@@ -190,7 +190,15 @@ bool emu_sq_take_abort(struct emu_sq *sq, uint16_t cid)
 void emu_sq_announce(struct emu_actor *a, struct emu_sq *sq)
 {
 	_Atomic uint32_t *ev = emu_shadow_slot(a, true, sq->qid, false);
+	uint32_t tail;
 
-	if (ev)
-		atomic_store_explicit(ev, read_tail(a, sq), memory_order_seq_cst);
+	if (!ev)
+		return;
+	/* Another thread may announce at the same time. A mark from before it must not stay the last word: the host
+	 * would take it for one that it has passed, and ring no more. */
+	do {
+		tail = read_tail(a, sq);
+		atomic_store_explicit(ev, tail, memory_order_seq_cst);
+		emu_full_fence();
+	} while (read_tail(a, sq) != tail);
 }
