@@ -112,8 +112,7 @@ static void batches(struct fixture *f, const char *what, uint32_t n)
 	free(pos);
 }
 
-/* A long operation that waits for queue space goes on although small ones complete inside their calls: commands sent
- * while a call looks for its own must not be left with a sleeping device. */
+/* A long operation that waits for queue space goes on although small ones complete inside their calls. */
 static void beside(void)
 {
 	struct ugds_completion done;
