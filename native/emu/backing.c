@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,8 +57,11 @@ int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *
 
 void emu_backing_close(struct emu_ns *ns)
 {
-	if (ns->fd >= 0)
+	if (ns->fd >= 0) {
+		/* a forked child may have the file open still, and with it would have the lock */
+		flock(ns->fd, LOCK_UN);
 		close(ns->fd);
+	}
 	ns->fd = -1;
 	emu_memory_free(ns);
 }

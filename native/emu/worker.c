@@ -2,12 +2,12 @@
 /* Device threads: fetch under the queue's lock, several commands at once; run them outside it. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 
 #include "emu/internal.h"
+#include "support/thread.h"
 
 #define MAX_HOLD (2 * EMU_IOV_MAX)
 #define TIMERS_PER_PASS 32
@@ -169,24 +169,19 @@ static void *worker_main(void *arg)
 
 int emu_workers_start(struct emu_ctrl *e)
 {
-	sigset_t all, old;
 	int rc = 0;
 
 	e->workers = calloc(e->p.threads, sizeof(*e->workers));
 	if (!e->workers)
 		return -ENOMEM;
 	e->nr_workers = e->p.threads;
-	/* signals are the host program's business */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (uint32_t i = 0; i < e->nr_workers && !rc; i++) {
 		struct emu_worker *w = &e->workers[i];
 
 		*w = (struct emu_worker){ .e = e, .index = i, .room = malloc(sizeof(struct room)) };
-		rc = w->room ? -pthread_create(&w->thread, NULL, worker_main, w) : -ENOMEM;
+		rc = w->room ? thread_start(&w->thread, worker_main, w) : -ENOMEM;
 		w->started = !rc;
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return rc;
 }
 

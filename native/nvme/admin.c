@@ -344,7 +344,8 @@ int nvme_admin_sync(struct nvme_ctrl *c, struct nvme_sqe *sqe, void *data, uint3
 		    uint32_t *ret_dw0, uint16_t *ret_status)
 {
 	struct nvme_admin_req *req = &c->adm->sync;
-	int64_t start = now_ns(), now = start, look = start + NSEC_PER_MSEC;
+	int64_t now = now_ns(), look = now + NSEC_PER_MSEC, waited;
+	struct nvme_waited w = nvme_wait_from(now);
 	bool sent = false;
 	int err = 0;
 
@@ -368,13 +369,14 @@ int nvme_admin_sync(struct nvme_ctrl *c, struct nvme_sqe *sqe, void *data, uint3
 		if (req->ended)
 			break;
 		now = now_ns();
-		if (now - start >= c->p.hang_admin_ns) {
+		waited = nvme_wait_so_far(&w, now);
+		if (waited >= c->p.hang_admin_ns) {
 			err = -ETIMEDOUT;
 		} else if (now >= look) {
 			look = now + NSEC_PER_MSEC;
 			err = look_at_csts(c);
 		} else {
-			nvme_pause(now - start);
+			nvme_pause(waited);
 		}
 	}
 	if (err) {

@@ -16,15 +16,14 @@ static int64_t ready_timeout(const struct nvme_ctrl *c)
 static int wait_csts(struct nvme_ctrl *c, uint32_t mask, uint32_t want, int64_t limit, bool fatal,
 		     uint32_t *ret_csts)
 {
-	int64_t start = now_ns();
+	struct nvme_waited w = nvme_wait_from(now_ns());
 
 	for (;;) {
-		int64_t waited;
+		/* before the look: a thread that was stopped in between looks once more */
+		int64_t waited = nvme_wait_so_far(&w, now_ns());
 		uint64_t csts;
 		int err;
 
-		waited = now_ns() -
-			 start; /* before the look: a thread that was stopped in between looks once more */
 		err = c->ops->prop_get(c->t, NVME_REG_CSTS, 4, &csts);
 		if (err)
 			return err;

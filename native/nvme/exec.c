@@ -14,6 +14,7 @@
 #include "nvme/chan.h"
 #include "nvme/end.h"
 #include "support/barrier.h"
+#include "support/thread.h"
 
 #define IDLE_SPIN_NS (50 * NSEC_PER_USEC) /* nothing to do: look for so long, then sleep */
 #define BUSY_SPIN_NS NSEC_PER_MSEC /* commands at the device: look for so long without one coming back */
@@ -151,7 +152,7 @@ static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 		err = -EBUSY;
 		goto lane_done;
 	}
-	err = -pthread_create(&x->thread, NULL, exec_main, x);
+	err = thread_start(&x->thread, exec_main, x);
 	if (err)
 		goto lane_done;
 	*ret = x;

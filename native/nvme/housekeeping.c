@@ -5,7 +5,6 @@
  * may be blocked.
  */
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,10 +12,11 @@
 #include "nvme/chan.h"
 #include "nvme/hk.h"
 #include "nvme/wait.h"
+#include "support/thread.h"
 
 #define TICK_BUSY (40 * NSEC_PER_MSEC)
 #define TICK_IDLE NSEC_PER_SEC
-#define GAP NSEC_PER_SEC /* later than planned by more than this: the process was stopped */
+#define GAP_MAX NSEC_PER_SEC
 #define WAKE_ROUNDS 5
 #define WAKE_DEFAULT_NS (20 * NSEC_PER_USEC)
 
@@ -139,12 +139,24 @@ static void finish_calls(struct nvme_ctrl *c, struct nvme_hk_call *calls)
 	pthread_mutex_unlock(&c->admin_lock);
 }
 
+/*
+ * For how long nobody looked, if that is worth mentioning: the process was stopped, or this thread did not run. Of
+ * every hang limit half at least is then time in which somebody looked.
+ */
+static int64_t unwatched(const struct nvme_ctrl *c, int64_t since, int64_t now)
+{
+	int64_t limit = (c->p.hang_io_ns < c->p.hang_admin_ns ? c->p.hang_io_ns : c->p.hang_admin_ns) / 2;
+
+	limit = limit < NVME_GAP_NS ? NVME_GAP_NS : limit > GAP_MAX ? GAP_MAX : limit;
+	return since && now - since > limit ? now - since : 0;
+}
+
 /* Everything once; returns when to look again. */
 static int64_t pass(struct nvme_ctrl *c)
 {
 	struct nvme_hk *hk = c->hk;
 	const int64_t began = now_ns();
-	const int64_t gap = hk->planned && began - hk->planned > GAP ? began - hk->planned : 0;
+	int64_t gap = unwatched(c, hk->planned, began);
 	int64_t now = began, when;
 	/* acq_rel: what was set up before nvme_hk_at() is seen by the looks that follow */
 	int64_t asked = atomic_exchange_explicit(&c->hk_next, INT64_MAX, memory_order_acq_rel);
@@ -154,8 +166,11 @@ static int64_t pass(struct nvme_ctrl *c)
 
 	nvme_admin_reap(c);
 	calls = run_calls(c);
-	if (calls)
+	if (calls) {
 		now = now_ns();
+		gap += unwatched(c, began, now); /* stopped in the middle, or a long reset */
+		due |= gap > 0;
+	}
 	if (due && !nvme_ctrl_check(c))
 		look_at_health(c);
 	if (atomic_load_explicit(&c->state, memory_order_relaxed) != hk->seen_state)
@@ -255,7 +270,6 @@ static int64_t measure_wake(struct nvme_ctrl *c)
 
 int nvme_hk_start(struct nvme_ctrl *c)
 {
-	sigset_t all, old;
 	int err;
 
 	c->hk = calloc(1, sizeof(*c->hk));
@@ -272,11 +286,7 @@ int nvme_hk_start(struct nvme_ctrl *c)
 		if (err)
 			return err;
 	}
-	/* signals are the program's: its own threads take them */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = -pthread_create(&c->hk_thread, NULL, hk_main, c);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	err = thread_start(&c->hk_thread, hk_main, c);
 	if (err) {
 		if (c->nr_vectors)
 			c->ops->wake_unbind(c->t, c->hk_binding);

@@ -6,6 +6,23 @@
 #include "support/barrier.h"
 #include "support/util.h"
 
+#define NVME_GAP_NS (50 * NSEC_PER_MSEC) /* so late a loaded machine may be */
+
+/* How long something has been waited for, less the time in which the process was stopped and nobody looked. */
+struct nvme_waited {
+	int64_t start, last;
+};
+
+static inline struct nvme_waited nvme_wait_from(int64_t now) { return (struct nvme_waited){ now, now }; }
+
+static inline int64_t nvme_wait_so_far(struct nvme_waited *w, int64_t now)
+{
+	if (now - w->last > NVME_GAP_NS)
+		w->start += now - w->last;
+	w->last = now;
+	return now - w->start;
+}
+
 /* Between two looks, after @waited: a spin for what takes microseconds, then sleeps of 10 to 100 us. */
 static inline void nvme_pause(int64_t waited)
 {

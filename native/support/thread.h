@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads of our own inside somebody else's program. */
+#ifndef SUPPORT_THREAD_H
+#define SUPPORT_THREAD_H
+
+#include <pthread.h>
+
+/*
+ * Start a thread that takes no signal: they are the program's, and its own threads are woken by them. Only what a
+ * crash raises stays, so that the program's handler for it (faulthandler) speaks here too. Negative errno.
+ */
+int thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg);
+
+#endif
