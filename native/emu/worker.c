@@ -156,10 +156,7 @@ static void *worker_main(void *arg)
 			       .scratch = room->scratch,
 			       .batch = room->batch,
 			       .cursor = w->index };
-	char name[16];
 
-	snprintf(name, sizeof(name), "ugds-emu-%u", w->index);
-	prctl(PR_SET_NAME, name, 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* the latency model's times are tens of microseconds */
 	while (!atomic_load_explicit(&e->quit, memory_order_relaxed))
 		if (!emu_pass(&a))
@@ -169,6 +166,7 @@ static void *worker_main(void *arg)
 
 int emu_workers_start(struct emu_ctrl *e)
 {
+	char name[16];
 	int rc = 0;
 
 	e->workers = calloc(e->p.threads, sizeof(*e->workers));
@@ -179,7 +177,8 @@ int emu_workers_start(struct emu_ctrl *e)
 		struct emu_worker *w = &e->workers[i];
 
 		*w = (struct emu_worker){ .e = e, .index = i, .room = malloc(sizeof(struct room)) };
-		rc = w->room ? thread_start(&w->thread, worker_main, w) : -ENOMEM;
+		snprintf(name, sizeof(name), "ugds-emu-%u", i);
+		rc = w->room ? thread_start(&w->thread, name, worker_main, w) : -ENOMEM;
 		w->started = !rc;
 	}
 	return rc;

@@ -152,7 +152,7 @@ static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 		err = -EBUSY;
 		goto lane_done;
 	}
-	err = thread_start(&x->thread, exec_main, x);
+	err = thread_start(&x->thread, "ugds-exec", exec_main, x);
 	if (err)
 		goto lane_done;
 	*ret = x;

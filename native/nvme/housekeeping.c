@@ -286,13 +286,12 @@ int nvme_hk_start(struct nvme_ctrl *c)
 		if (err)
 			return err;
 	}
-	err = thread_start(&c->hk_thread, hk_main, c);
+	err = thread_start(&c->hk_thread, "ugds-hk", hk_main, c);
 	if (err) {
 		if (c->nr_vectors)
 			c->ops->wake_unbind(c->t, c->hk_binding);
 		return err;
 	}
-	pthread_setname_np(c->hk_thread, "ugds-hk");
 	c->hk_running = true;
 	c->wake_ns = measure_wake(c);
 	return 0;

@@ -7,7 +7,7 @@
 
 static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS };
 
-int thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg)
+int thread_start(pthread_t *ret, const char *name, void *(*run)(void *arg), void *arg)
 {
 	sigset_t blocked, old;
 	int err;
@@ -19,5 +19,7 @@ int thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg)
 	pthread_sigmask(SIG_SETMASK, &blocked, &old);
 	err = -pthread_create(ret, NULL, run, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!err)
+		pthread_setname_np(*ret, name);
 	return err;
 }

@@ -7,8 +7,9 @@
 
 /*
  * Start a thread that takes no signal: they are the program's, and its own threads are woken by them. Only what a
- * crash raises stays, so that the program's handler for it (faulthandler) speaks here too. Negative errno.
+ * crash raises stays, so that the program's handler for it (faulthandler) speaks here too. @name: what debuggers show,
+ * 15 characters. Negative errno.
  */
-int thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg);
+int thread_start(pthread_t *ret, const char *name, void *(*run)(void *arg), void *arg);
 
 #endif

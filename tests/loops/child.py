@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 HEADER: Final = """
@@ -31,8 +33,33 @@ def run_script(
     )
 
 
+def run_scripts(
+    bodies: Iterable[str],
+    *arguments: str,
+    timeout_s: float = 30,
+    options: tuple[str, ...] = (),
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run scripts that have nothing to do with each other side by side."""
+    with ThreadPoolExecutor(4) as pool:
+        return list(
+            pool.map(
+                lambda body: run_script(
+                    body, *arguments, timeout_s=timeout_s, options=options
+                ),
+                bodies,
+            )
+        )
+
+
 def check_quiet(ended: subprocess.CompletedProcess[str]) -> str:
     """Assert a normal end without a word on stderr; return what it printed."""
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
     return ended.stdout
+
+
+def check_all_quiet(
+    bodies: Iterable[str], *arguments: str, options: tuple[str, ...] = ()
+) -> list[str]:
+    """Run scripts side by side; each must end well and without a word."""
+    return [check_quiet(e) for e in run_scripts(bodies, *arguments, options=options)]
