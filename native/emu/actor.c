@@ -5,7 +5,9 @@
 void emu_fault_note(struct emu_actor *a)
 {
 	a->faulted = true;
-	emu_stat_add(&a->e->iommu_faults, 1);
+	/* with bus mastering off nothing gets as far as the IOMMU */
+	if (!atomic_load_explicit(&a->e->io.off, memory_order_seq_cst))
+		emu_stat_add(&a->e->iommu_faults, 1);
 }
 
 struct emu_map *emu_actor_hold(struct emu_actor *a, uint64_t iova, uint64_t leaf)

@@ -96,6 +96,8 @@ void emu_kick_fenced(struct emu_ctrl *e, uint32_t qid);
 uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max);
 /* As clearing bus mastering: no access to host memory begins after this returns. */
 void emu_stop_dma(struct emu_ctrl *e);
+/* As setting it again; of a controller that is disabled. A device that was removed stays off. */
+void emu_start_dma(struct emu_ctrl *e);
 
 /* What is so at run time. */
 struct emu_state {

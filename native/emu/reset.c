@@ -44,3 +44,9 @@ void emu_stop_dma(struct emu_ctrl *e)
 	emu_rings_fence(e);
 	emu_iommu_stop(&e->io);
 }
+
+void emu_start_dma(struct emu_ctrl *e)
+{
+	if (!atomic_load_explicit(&e->removed, memory_order_seq_cst))
+		atomic_store_explicit(&e->io.off, false, memory_order_seq_cst);
+}

@@ -21,8 +21,10 @@ struct nvme_ctrl_ops {
 	/* Make memory reachable: extents of whole pages. */
 	int (*map)(void *t, void *vaddr, size_t nbytes, uint32_t flags, struct dma_mapping *ret);
 	int (*unmap)(void *t, uint64_t handle);
-	/* Stop the device's DMA for good (bus mastering off), for when CC.EN = 0 is not obeyed. */
+	/* Stop the device's DMA (bus mastering off), for when CC.EN = 0 is not obeyed. */
 	int (*stop_dma)(void *t);
+	/* Allow it again, once CC.EN = 0 was obeyed. NULL: it needs no leave. */
+	void (*start_dma)(void *t);
 	/* Signal @fd on the vector's interrupts, if *@word is set (and clear it). */
 	int (*wake_bind)(void *t, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding);
 	/* Returns when nothing can write to the fd or the word any more. */

@@ -146,6 +146,8 @@ static int reset_fn(struct nvme_ctrl *c, void *arg)
 		return rc;
 	}
 	forget_all(c);
+	if (c->ops->start_dma)
+		c->ops->start_dma(c->t); /* a reset before this one may not have been obeyed */
 	rc = nvme_ctrl_start(c, err);
 	if (!rc)
 		rc = reconnect_all(c, err);

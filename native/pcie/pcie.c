@@ -59,6 +59,13 @@ static int pcie_stop_dma(void *t)
 	return dev->ops->stop_dma(dev->t);
 }
 
+static void pcie_start_dma(void *t)
+{
+	struct pcie_dev *dev = t;
+
+	dev->ops->start_dma(dev->t);
+}
+
 static int pcie_wake_bind(void *t, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding)
 {
 	struct pcie_dev *dev = t;
@@ -204,6 +211,7 @@ const struct nvme_ctrl_ops pcie_ctrl_ops = {
 	.map = pcie_map,
 	.unmap = pcie_unmap,
 	.stop_dma = pcie_stop_dma,
+	.start_dma = pcie_start_dma,
 	.wake_bind = pcie_wake_bind,
 	.wake_unbind = pcie_wake_unbind,
 	.qpair_new = pcie_qpair_new,

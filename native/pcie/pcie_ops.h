@@ -27,6 +27,7 @@ struct pcie_ops {
 	/* Run the device for @qid on this thread. NULL: hardware. */
 	uint32_t (*step)(void *t, uint32_t qid, uint32_t max);
 	int (*stop_dma)(void *t);
+	void (*start_dma)(void *t);
 	/* In a forked child: close the device's descriptors, touch nothing else. */
 	void (*fork_child)(void *t);
 	void (*close)(void *t);

@@ -86,6 +86,8 @@ static int op_stop_dma(void *t)
 	return 0;
 }
 
+static void op_start_dma(void *t) { emu_start_dma(((struct emu_transport *)t)->e); }
+
 static void op_fork_child(void *t) { emu_fork_child(((struct emu_transport *)t)->e); }
 
 static void op_close(void *t)
@@ -110,6 +112,7 @@ static const struct pcie_ops emu_ops = {
 	.kick_fenced = op_kick_fenced,
 	.step = op_step,
 	.stop_dma = op_stop_dma,
+	.start_dma = op_start_dma,
 	.fork_child = op_fork_child,
 	.close = op_close,
 };
