@@ -324,12 +324,17 @@ class Device:
 
     async def _drain(self, timeout_s: float | None, *, force: bool) -> None:
         def stuck() -> bool:
-            return bool(self.stats().quarantined) and not force
+            # A given-up item keeps its batch busy for good. Force passes over that, but
+            # not over whoever still waits for something.
+            return bool(self.stats().quarantined) and not (force and self._awaited())
 
-        if not await self.until(lambda: not self.busy(), stuck, timeout_s):
-            raise self._busy_error()
-        if stuck():
-            raise self._busy_error()
+        drained = await self.until(lambda: not self.busy(), stuck, timeout_s)
+        if (drained or stuck()) if force else (drained and not stuck()):
+            return
+        raise self._busy_error()
+
+    def _awaited(self) -> bool:
+        return any(channel.waiters for channel in list(self.channels.values()))
 
     def _busy_error(self) -> ControllerBusyError:
         stats = self.stats()
