@@ -59,6 +59,11 @@ class ControllerCalls:
         return self._controller.state
 
     @property
+    def state_reason(self) -> str:
+        """Why it is wedged or removed; empty while it is live."""
+        return self._controller.state_reason
+
+    @property
     def quarantine(self) -> tuple[Quarantined, ...]:
         """Memory that the device may still touch."""
         channel = thread_home().channels.get(id(self._device))
