@@ -177,7 +177,7 @@ int emu_workers_start(struct emu_ctrl *e)
 		struct emu_worker *w = &e->workers[i];
 
 		*w = (struct emu_worker){ .e = e, .index = i, .room = malloc(sizeof(struct room)) };
-		snprintf(name, sizeof(name), "ugds-emu-%u", i);
+		snprintf(name, sizeof(name), "ugds-emu-%u", (uint16_t)i);
 		rc = w->room ? thread_start(&w->thread, name, worker_main, w) : -ENOMEM;
 		w->started = !rc;
 	}
