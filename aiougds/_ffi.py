@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiougds import _interpreter  # noqa: F401 (refuses before C is loaded)
 from aiougds._native import ffi, lib
 
 if TYPE_CHECKING:
