@@ -33,6 +33,14 @@ settings.register_profile(
 settings.load_profile("same")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-fault-table",
+        action="store_true",
+        help="write docs/faults.md from what the tests of tests/faults have shown",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "few: on four worlds that cover every value")
 
