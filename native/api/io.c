@@ -152,18 +152,10 @@ int64_t ugds_batch_harvest_ok(struct ugds_batch *b)
 {
 	struct nvme_batch *nb = batch_of(b);
 	uint32_t ready = nvme_batch_ready(nb);
-	int64_t sum = 0;
 
 	/* the items counted were ready before the failures are: none of them is missed */
-	if (atomic_load_explicit(&nb->nr_failed, memory_order_relaxed))
-		return -EIO;
-	while (ready--) {
-		struct nvme_op *op = nvme_batch_next(nb);
-
-		sum += (int64_t)op->done;
-		nvme_batch_release(nb, op);
-	}
-	return sum;
+	return atomic_load_explicit(&nb->nr_failed, memory_order_relaxed) ? -EIO
+									  : nvme_batch_take_ok(nb, ready);
 }
 
 int ugds_batch_notify(struct ugds_batch *b, uint32_t n) { return nvme_batch_notify(batch_of(b), n); }

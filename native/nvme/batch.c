@@ -119,6 +119,27 @@ void nvme_batch_release(struct nvme_batch *b, struct nvme_op *op)
 	b->chan->inflight--;
 }
 
+int64_t nvme_batch_take_ok(struct nvme_batch *b, uint32_t n)
+{
+	uint32_t away = 0, free_n = b->free_n, head = b->ring_head;
+	uint64_t nbytes = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t k = b->ring[head++ & b->ring_mask];
+		struct nvme_op *op = &b->ops[k];
+
+		nbytes += op->done;
+		away += op->exec;
+		nvme_op_set(op, NVME_OP_FREE);
+		b->free_idx[free_n++] = k;
+	}
+	b->free_n = free_n;
+	b->ring_head = head;
+	b->chan->away -= away;
+	b->chan->inflight -= n;
+	return (int64_t)nbytes;
+}
+
 /* May @n items be looked for here, and how long? *ret_step: by running the device on this thread. */
 static int64_t look_for(const struct nvme_batch *b, uint32_t n, bool small, bool *ret_step)
 {

@@ -41,120 +41,140 @@ static int check_all(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_m
 {
 	const uint64_t lba_mask = (1ull << ns->lba_shift) - 1, first = m->first_off;
 	const uint64_t last_off = ns->nbytes - a->nbytes, last_buf = m->nbytes - a->nbytes;
-	uint64_t bad = 0;
+	uint64_t blocks = 0, bytes = 0, over = last_off | last_buf;
 
 	if (!a->nbytes)
 		return -ENODATA;
-	/* what concerns all items alike is judged by the first; a negative offset is a huge one, and past every end */
+	/* what concerns all items alike is judged by the first */
 	if (a->opcode != NVME_IO_READ || !(m->flags & DMA_WRITE) || a->nbytes & lba_mask ||
-	    a->nbytes > ns->nbytes || a->nbytes > m->nbytes ||
+	    a->nbytes > ns->nbytes || a->nbytes > m->nbytes || over >> 63 ||
 	    atomic_load_explicit(&m->nr_stuck, memory_order_relaxed))
 		return find_bad(c, ns, m, a, n, ret_bad);
+	/* gathered: the low bits of all, and in the top bit whether one is negative or past its last place */
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t off = (uint64_t)a->offsets[i], buf = buf_off(a, i);
+		uint64_t off = (uint64_t)a->offsets[i];
 
-		bad |= (off & lba_mask) | ((first + buf) & 3) | (off > last_off) | (buf > last_buf);
+		blocks |= off;
+		over |= off | (last_off - off);
 	}
-	return bad ? find_bad(c, ns, m, a, n, ret_bad) : 0;
+	if (a->buf_offsets) {
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t buf = (uint64_t)a->buf_offsets[i];
+
+			bytes |= first + buf;
+			over |= buf | (last_buf - buf);
+		}
+	} else {
+		uint64_t last;
+
+		bytes = first; /* whole blocks from there on */
+		if (__builtin_mul_overflow((uint64_t)n - 1, a->nbytes, &last) || last > last_buf)
+			over |= 1ull << 63;
+	}
+	return blocks & lba_mask || bytes & 3 || over >> 63 ? find_bad(c, ns, m, a, n, ret_bad) : 0;
 }
 
-static inline struct nvme_op *fill(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m,
-				   const struct array *a, uint32_t i, uint64_t cookie, bool exec, uint8_t qp)
+/* What the items have in common: the operation that each begins as. */
+struct common {
+	struct nvme_op *ops;
+	const uint32_t *free; /* item i is free[-i] */
+	uint64_t base, cookie;
+	uint32_t shift;
+	struct nvme_op op;
+};
+
+static void common_init(struct common *c, struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m,
+			const struct array *a, uint64_t cookie, uint8_t qp, bool sent)
 {
-	struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
+	c->ops = b->ops;
+	c->free = b->free_idx + b->free_n - 1;
+	c->base = ns->base;
+	c->shift = ns->lba_shift;
+	c->cookie = cookie;
+	c->op = (struct nvme_op){
+		.ns = ns,
+		.map = m,
+		.left = sent ? 0 : a->nbytes,
+		.nbytes = a->nbytes,
+		.inflight = sent,
+		.flags = a->fua ? NVME_OPF_FUA : 0,
+		.opcode = (uint8_t)a->opcode,
+		.outcome = NVME_DONE,
+		.qp = qp,
+		.exec = !b->chan->owns,
+		.more = !sent,
+	};
+}
+
+static inline void part_copy(struct nvme_op *to, const struct nvme_op *from, size_t begin, size_t end)
+{
+	memcpy((char *)to + begin, (const char *)from + begin, end - begin);
+}
+
+/* Filled as nvme_check() fills one; its state is the caller's to set. */
+static inline struct nvme_op *fill(const struct common *c, const struct array *a, uint32_t i)
+{
+	struct nvme_op *op = &c->ops[*(c->free - i)];
 	uint64_t at = buf_off(a, i);
 
-	op->ns = ns;
-	op->map = m;
+	part_copy(op, &c->op, offsetof(struct nvme_op, ns), offsetof(struct nvme_op, buf_off));
+	part_copy(op, &c->op, offsetof(struct nvme_op, left), offsetof(struct nvme_op, state));
 	op->buf_off = at;
-	op->slba = (ns->base + (uint64_t)a->offsets[i]) >> ns->lba_shift;
-	op->left = op->nbytes = a->nbytes;
-	op->done = 0;
-	op->inflight = 0;
-	op->dw0 = 0;
-	op->err = 0;
-	op->status = 0;
-	op->flags = a->fua ? NVME_OPF_FUA : 0;
-	op->opcode = (uint8_t)a->opcode;
-	op->outcome = NVME_DONE;
-	op->qp = qp;
-	op->exec = exec;
-	op->more = true;
-	op->silent = false;
+	op->slba = (c->base + (uint64_t)a->offsets[i]) >> c->shift;
 	op->buf_start = at;
-	op->cookie = cookie + i;
+	op->cookie = c->cookie + i;
 	return op;
 }
 
 /* Items that are one command each go straight to the pair; returns how many it took. */
-static uint32_t send_now(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a,
-			 uint32_t n, uint64_t cookie, uint8_t idx, int64_t now, bool hold)
+static inline uint32_t send_now(struct nvme_lane *l, const struct common *c, const struct array *a,
+				uint32_t n, int64_t now)
 {
-	struct nvme_lane *l = &b->chan->own;
-	struct nvme_qpair *qp = l->qp[idx];
-	struct nvme_io ios[SEND];
-	uint32_t done = 0, fua = a->fua ? NVME_RW_FUA : 0;
+	struct nvme_qpair *qp = l->qp[c->op.qp];
+	const struct nvme_run run = {
+		.map = c->op.map,
+		.nbytes = (uint32_t)a->nbytes,
+		.nsid = c->op.ns->nsid,
+		.cdw12 = ((uint32_t)(a->nbytes >> c->op.ns->lba_shift) - 1) | (a->fua ? NVME_RW_FUA : 0),
+		.opcode = c->op.opcode,
+	};
+	struct nvme_item items[SEND];
+	uint32_t done = 0;
 
-	for (uint32_t k = 0; k < SEND; k++)
-		ios[k] = (struct nvme_io){
-			.map = m,
-			.nbytes = (uint32_t)a->nbytes,
-			.nsid = ns->nsid,
-			.opcode = (uint8_t)a->opcode,
-			.cdw12 = ((uint32_t)(a->nbytes >> ns->lba_shift) - 1) | fua,
-		};
 	while (done < n) {
 		uint32_t k, sent, max = min_u32(min_u32(SEND, n - done), qp->space);
 
 		for (k = 0; k < max; k++) {
-			struct nvme_op *op = fill(b, ns, m, a, done + k, cookie, false, idx);
+			struct nvme_op *op = fill(c, a, done + k);
 
-			op->left = 0;
-			op->more = false;
-			op->inflight = 1;
 			nvme_op_set(op, NVME_OP_SENT);
-			ios[k].owner = op;
-			ios[k].buf_off = op->buf_off;
-			ios[k].cdw10_11 = op->slba;
+			items[k] = (struct nvme_item){ op, op->buf_off, op->slba };
 		}
-		sent = max ? qp->ops->submit(qp, ios, max, now) : 0;
+		sent = max ? qp->ops->submit_run(qp, &run, items, max, now) : 0;
 		for (k = sent; k < max; k++) /* list pages ran out: these are filled again, as queued ones */
-			nvme_op_set(ios[k].owner, NVME_OP_FREE);
+			nvme_op_set(items[k].owner, NVME_OP_FREE);
 		done += sent;
 		if (sent < SEND && done < n)
 			break;
 	}
-	nvme_lane_sent(l, qp, done, hold);
+	nvme_lane_sent(l, qp, done, true);
 	return done;
 }
 
-static void queue_rest(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a,
-		       uint32_t from, uint32_t n, uint64_t cookie, uint8_t idx)
-{
-	struct nvme_lane *l = &b->chan->own;
-
-	for (uint32_t i = from; i < n; i++) {
-		struct nvme_op *op = fill(b, ns, m, a, i, cookie, false, idx);
-
-		nvme_lane_queue(l, op);
-	}
-}
-
-static void post_all(struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m, const struct array *a,
-		     uint32_t n, uint64_t cookie)
+static void post_all(struct nvme_chan *ch, const struct common *c, const struct array *a, uint32_t n)
 {
 	struct nvme_op *first = NULL, *last = NULL;
 
 	for (uint32_t i = 0; i < n; i++) { /* the executor's stack is taken newest first */
-		struct nvme_op *op = fill(b, ns, m, a, i, cookie, true, 0);
+		struct nvme_op *op = fill(c, a, i);
 
 		nvme_op_set(op, NVME_OP_POSTED);
 		op->next = first;
 		first = op;
 		last = last ? last : op;
 	}
-	b->chan->away += n;
-	nvme_exec_post(b->chan->exec, first, last);
+	ch->away += n;
+	nvme_exec_post(ch->exec, first, last);
 }
 
 int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua,
@@ -165,6 +185,7 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 	struct nvme_chan *ch = b->chan;
 	struct nvme_ctrl *c = ch->ctrl;
 	struct nvme_lane *l = &ch->own;
+	struct common common;
 	struct mem_map *m;
 	int64_t now;
 	int err;
@@ -193,12 +214,19 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 		uint32_t done = 0;
 
 		owner_lock(&l->lock);
-		if (nbytes <= ns->max_bytes && !l->pending[idx].head && !l->failed)
-			done = send_now(b, ns, m, &a, n, cookie0, idx, now, true);
-		queue_rest(b, ns, m, &a, done, n, cookie0, idx);
+		if (nbytes <= ns->max_bytes && !l->pending[idx].head && !l->failed &&
+		    l->qp[idx]->ops->submit_run) {
+			common_init(&common, b, ns, m, &a, cookie0, idx, true);
+			done = send_now(l, &common, &a, n, now);
+		}
+		if (done < n)
+			common_init(&common, b, ns, m, &a, cookie0, idx, false);
+		for (; done < n; done++)
+			nvme_lane_queue(l, fill(&common, &a, done));
 		nvme_batch_start(b, n, now, nbytes <= NVME_STEP_MOST && opcode == NVME_IO_READ);
 	} else {
-		post_all(b, ns, m, &a, n, cookie0);
+		common_init(&common, b, ns, m, &a, cookie0, 0, false);
+		post_all(ch, &common, &a, n);
 	}
 	b->free_n -= n;
 	if (!ch->owns)

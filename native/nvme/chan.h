@@ -157,6 +157,8 @@ int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns);
 /* The next ended item, or NULL. Read it, then release it. */
 struct nvme_op *nvme_batch_next(struct nvme_batch *b);
 void nvme_batch_release(struct nvme_batch *b, struct nvme_op *op);
+/* Take and release @n ended items, all of which succeeded; returns the bytes they moved. */
+int64_t nvme_batch_take_ok(struct nvme_batch *b, uint32_t n);
 static inline uint32_t nvme_batch_pending(const struct nvme_batch *b) { return b->cap - b->free_n; }
 static inline uint32_t nvme_batch_ready(struct nvme_batch *b)
 {

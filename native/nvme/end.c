@@ -65,7 +65,7 @@ void nvme_op_end_rare(struct nvme_lane *l, struct nvme_op *op)
 	drop_timer(op);
 	if (unlikely(stray))
 		stray_back(l, op);
-	nvme_op_put_refs(l, op);
+	nvme_puts_add(l, op->map, op->ns, 1);
 	nvme_op_set(op, NVME_OP_ENDED);
 	/* A stray was reported when it was abandoned. If that report was collected (silent), hand it over to be freed;
 	 * if not, whoever collects it now finds it ENDED and frees it. */

@@ -28,19 +28,35 @@ static inline void nvme_puts_flush(struct nvme_puts *p)
 	p->nr_map = p->nr_ns = 0;
 }
 
-static inline void nvme_op_put_refs(struct nvme_lane *l, struct nvme_op *op)
+/* @n references each, of operations that ended. */
+static inline void nvme_puts_add(struct nvme_lane *l, struct mem_map *map, struct nvme_ns *ns, uint32_t n)
 {
 	struct nvme_puts *p = &l->puts;
 
-	if (unlikely((op->map && p->map != op->map) || p->ns != op->ns)) {
+	if (unlikely((map && p->map != map) || p->ns != ns)) {
 		nvme_puts_flush(p);
-		p->ns = op->ns;
-		p->map = op->map;
+		p->ns = ns;
+		p->map = map;
 	}
-	p->nr_map += op->map != NULL;
-	p->nr_ns++;
+	p->nr_map += map ? n : 0;
+	p->nr_ns += n;
 	if (unlikely(!l->gather)) /* somebody else may see the end at once */
 		nvme_puts_flush(p);
+}
+
+/* @b's ended items reach to @tail now; their references were given back. */
+static inline void nvme_batch_publish(struct nvme_lane *l, struct nvme_batch *b, uint32_t tail)
+{
+	/* release: the items' fields */
+	atomic_store_explicit(&b->ring_tail, tail, memory_order_release);
+	if (unlikely(
+		    !l->gather)) /* pairs with nvme_batch_notify(): the tail is moved, then the mark is looked at */
+		atomic_thread_fence(memory_order_seq_cst);
+	if (unlikely(atomic_load_explicit(&b->notify, memory_order_relaxed)) &&
+	    (int32_t)(tail - atomic_load_explicit(&b->notify_at, memory_order_relaxed)) >= 0 &&
+	    atomic_exchange_explicit(&b->notify, false, memory_order_acq_rel) &&
+	    !atomic_exchange_explicit(&b->told, true, memory_order_acq_rel))
+		nvme_chan_post_ended(b->chan, b->handle);
 }
 
 static inline void nvme_batch_item_ended(struct nvme_lane *l, struct nvme_op *op)
@@ -51,16 +67,7 @@ static inline void nvme_batch_item_ended(struct nvme_lane *l, struct nvme_op *op
 	b->ring[tail & b->ring_mask] = op->slot;
 	if (unlikely(op->err))
 		atomic_fetch_add_explicit(&b->nr_failed, 1, memory_order_relaxed);
-	/* release: the item's fields */
-	atomic_store_explicit(&b->ring_tail, tail + 1, memory_order_release);
-	if (unlikely(
-		    !l->gather)) /* pairs with nvme_batch_notify(): the tail is moved, then the mark is looked at */
-		atomic_thread_fence(memory_order_seq_cst);
-	if (unlikely(atomic_load_explicit(&b->notify, memory_order_relaxed)) &&
-	    (int32_t)(tail + 1 - atomic_load_explicit(&b->notify_at, memory_order_relaxed)) >= 0 &&
-	    atomic_exchange_explicit(&b->notify, false, memory_order_acq_rel) &&
-	    !atomic_exchange_explicit(&b->told, true, memory_order_acq_rel))
-		nvme_chan_post_ended(b->chan, b->handle);
+	nvme_batch_publish(l, b, tail + 1);
 }
 
 /* Nothing of @op is at the device and nothing will be sent: give its references back and hand it over. */
@@ -70,7 +77,7 @@ static inline void nvme_op_end(struct nvme_lane *l, struct nvme_op *op)
 		nvme_op_end_rare(l, op);
 		return;
 	}
-	nvme_op_put_refs(l, op);
+	nvme_puts_add(l, op->map, op->ns, 1);
 	nvme_op_set(op, NVME_OP_ENDED);
 	if (op->batch)
 		nvme_batch_item_ended(l, op);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Sending and completing operations: the engine's hot path. The lane's lock is held throughout. */
+/* Sending operations, and giving them up. The lane's lock is held throughout. */
 #include "nvme/lane.h"
 
 #include "nvme/chan.h"
 #include "nvme/end.h"
 
 #define PUMP 32 /* commands built before they are handed on */
-#define REAP 64
 
 /* Batch items go to the deep pair where there is one. */
 static inline uint8_t pick(const struct nvme_lane *l, const struct nvme_op *op)
@@ -18,12 +17,6 @@ static inline void add_queued(struct nvme_lane *l, uint32_t n)
 {
 	/* one writer: whoever holds the lock */
 	atomic_store_explicit(&l->queued, atomic_load_explicit(&l->queued, memory_order_relaxed) + n,
-			      memory_order_relaxed);
-}
-
-static inline void add_inflight(struct nvme_lane *l, uint32_t n)
-{
-	atomic_store_explicit(&l->inflight, atomic_load_explicit(&l->inflight, memory_order_relaxed) + n,
 			      memory_order_relaxed);
 }
 
@@ -163,7 +156,7 @@ void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool
 	if (!n)
 		return;
 	l->st.commands += n;
-	add_inflight(l, n);
+	nvme_lane_add_inflight(l, n);
 	qp->ops->kick(qp, hold);
 }
 
@@ -211,82 +204,6 @@ uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold)
 	for (uint32_t i = 0; i < l->nr_qp; i++)
 		if (l->pending[i].head)
 			total += pump_one(l, i, now, hold);
-	return total;
-}
-
-/* What a run of completions adds to the statistics. */
-struct tally {
-	uint64_t nr[3], nbytes[3];
-};
-
-static inline void count_done(struct tally *t, const struct nvme_op *op, const struct nvme_done *d)
-{
-	/* write 1, read 2: as the opcodes are */
-	uint32_t k = op->opcode == NVME_IO_READ || op->opcode == NVME_IO_WRITE ? op->opcode : 0;
-
-	t->nr[k]++;
-	t->nbytes[k] += d->status ? 0 : d->nbytes;
-}
-
-static inline void add_tally(struct nvme_lane_stats *st, const struct tally *t)
-{
-	st->others += t->nr[0];
-	st->writes += t->nr[NVME_IO_WRITE];
-	st->reads += t->nr[NVME_IO_READ];
-	st->write_bytes += t->nbytes[NVME_IO_WRITE];
-	st->read_bytes += t->nbytes[NVME_IO_READ];
-}
-
-/* One command of its operation came back. */
-static inline void command_done(struct nvme_lane *l, const struct nvme_done *d)
-{
-	struct nvme_op *op = d->owner;
-
-	op->inflight--;
-	if (unlikely(nvme_op_state(op) == NVME_OP_STRAY)) {
-		/* reported already; whoever reads the report does so without the lock */
-	} else if (likely(!d->status)) {
-		op->done += d->nbytes;
-		op->dw0 = d->dw0;
-	} else {
-		nvme_op_failed(l, op, d);
-	}
-	if (likely(!op->inflight && !op->more))
-		nvme_op_end(l, op);
-}
-
-static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp)
-{
-	struct nvme_done done[REAP];
-	struct tally t = { 0 };
-	uint32_t n, total = 0;
-
-	do {
-		n = qp->ops->reap(qp, done, REAP);
-		for (uint32_t k = 0; k < n; k++) {
-			count_done(&t, done[k].owner, &done[k]);
-			command_done(l, &done[k]);
-		}
-		total += n;
-	} while (n == REAP && !(l->sink && l->sink->n >= l->sink->max));
-	if (total)
-		add_tally(&l->st, &t);
-	return total;
-}
-
-uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold)
-{
-	uint32_t total = 0;
-
-	for (uint32_t i = 0; i < l->nr_qp; i++)
-		if (l->qp[i]->inflight)
-			total += reap_one(l, l->qp[i]);
-	if (total) {
-		add_inflight(l, -total);
-		nvme_puts_flush(&l->puts);
-		if (l->pending[0].head || l->pending[1].head)
-			nvme_lane_pump(l, now_ns(), hold);
-	}
 	return total;
 }
 

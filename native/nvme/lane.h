@@ -74,11 +74,17 @@ void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op);
 /* @first .. @last, linked with next and pprev as the tail of @f, states and pairs set. */
 void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *first, struct nvme_op *last,
 		      uint32_t n);
+static inline void nvme_lane_add_inflight(struct nvme_lane *l, uint32_t n)
+{
+	/* one writer: whoever holds the lock */
+	atomic_store_explicit(&l->inflight, atomic_load_explicit(&l->inflight, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
 /* Account for @n commands that were submitted to @qp, and ring. */
 void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool hold);
 /* Send what fits; returns commands sent. @hold as in nvme_qpair_ops.kick. */
 uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold);
-/* Reap all pairs, end operations, send what fits now; returns commands completed. */
+/* reap.c: reap all pairs, end operations, send what fits now; returns commands completed. */
 uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold);
 void nvme_lane_kick(struct nvme_lane *l);
 /* nvme_qpair_ops.tell for all pairs. */

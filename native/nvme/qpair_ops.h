@@ -29,6 +29,22 @@ struct nvme_io {
 	const void *inl;
 };
 
+/* Commands that differ only in where: what they have in common, */
+struct nvme_run {
+	struct mem_map *map;
+	uint32_t nbytes;
+	uint32_t nsid;
+	uint32_t cdw12;
+	uint8_t opcode;
+};
+
+/* and where. */
+struct nvme_item {
+	void *owner;
+	uint64_t buf_off;
+	uint64_t cdw10_11;
+};
+
 struct nvme_done {
 	void *owner;
 	uint32_t nbytes; /* of the command */
@@ -60,6 +76,9 @@ struct nvme_qpair_ops {
 	int (*connect)(struct nvme_qpair *qp);
 	/* Put up to @n commands into the queue, in order; returns how many fitted. The device is not told. */
 	uint32_t (*submit)(struct nvme_qpair *qp, struct nvme_io *ios, uint32_t n, int64_t now);
+	/* The same for commands alike. NULL: they are described one by one. */
+	uint32_t (*submit_run)(struct nvme_qpair *qp, const struct nvme_run *run,
+			       const struct nvme_item *items, uint32_t n, int64_t now);
 	/* One ready-made command whose data pointer is filled in; the cid is set here. -EAGAIN: full. */
 	int (*submit_raw)(struct nvme_qpair *qp, const struct nvme_sqe *sqe, void *owner, int64_t now);
 	/* Tell the device. @hold: a software device that sleeps is left asleep (the caller steps it, and calls

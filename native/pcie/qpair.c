@@ -14,7 +14,7 @@ static inline struct pcie_tracker *take_tracker(struct pcie_qpair *q)
 	struct pcie_tracker *tr = &q->tr[q->free_slots[q->free_head++ & q->slot_mask]];
 
 	/* The next use of this slot has another identifier. 0xffff is never one: slots end at depth - 2. */
-	tr->cid = (uint16_t)(tr->cid + (1u << q->cid_shift));
+	tr->cid = (uint16_t)(tr->cid + q->cid_step);
 	return tr;
 }
 
@@ -52,19 +52,21 @@ static inline void put_entry(struct pcie_qpair *q, struct pcie_tracker *tr, void
 		q->sq_tail = 0;
 }
 
+static inline uint64_t sqe_head(uint8_t opcode, uint32_t nsid) { return opcode | (uint64_t)nsid << 32; }
+
 /* Eight stores, all of the entry. */
-static inline void put_sqe(struct nvme_sqe *sqe, const struct nvme_io *io, uint16_t cid, uint64_t prp1,
-			   uint64_t prp2)
+static inline void put_sqe(struct nvme_sqe *sqe, uint64_t head, uint16_t cid, uint64_t prp1, uint64_t prp2,
+			   uint64_t cdw10_11, uint32_t cdw12)
 {
 	le64_t *w = (le64_t *)(void *)sqe;
 
-	w[0] = le64_put(io->opcode | (uint64_t)cid << 16 | (uint64_t)io->nsid << 32);
+	w[0] = le64_put(head | (uint64_t)cid << 16);
 	w[1] = 0;
 	w[2] = 0;
 	w[3] = le64_put(prp1);
 	w[4] = le64_put(prp2);
-	w[5] = le64_put(io->cdw10_11);
-	w[6] = le64_put(io->cdw12);
+	w[5] = le64_put(cdw10_11);
+	w[6] = le64_put(cdw12);
 	w[7] = 0;
 }
 
@@ -95,9 +97,68 @@ static uint32_t qpair_submit(struct nvme_qpair *qp, struct nvme_io *ios, uint32_
 		tr = take_tracker(q);
 		tr->list = list;
 		io->cid = tr->cid;
-		put_sqe(sqe, io, tr->cid, prp1, prp2);
+		put_sqe(sqe, sqe_head(io->opcode, io->nsid), tr->cid, prp1, prp2, io->cdw10_11, io->cdw12);
 		put_entry(q, tr, io->owner, io->nbytes, now);
 	}
+	qp->inflight += i;
+	qp->space -= i;
+	return i;
+}
+
+/* One that needs a list, or does not fit on one page. */
+static __attribute__((noinline)) bool put_long(struct pcie_qpair *q, const struct nvme_run *run,
+					       const struct nvme_item *item, int64_t now)
+{
+	uint64_t prp1, prp2 = 0;
+	uint16_t list = NO_LIST;
+	struct pcie_tracker *tr;
+
+	if (pcie_prp_build(q, run->map, item->buf_off, run->nbytes, &prp1, &prp2, &list))
+		return false;
+	tr = take_tracker(q);
+	tr->list = list;
+	put_sqe(&q->sq[q->sq_tail], sqe_head(run->opcode, run->nsid), tr->cid, prp1, prp2, item->cdw10_11,
+		run->cdw12);
+	put_entry(q, tr, item->owner, run->nbytes, now);
+	return true;
+}
+
+/* Tail and free slot are in locals: the entries' stores could change them, for all the compiler knows. */
+static uint32_t qpair_submit_run(struct nvme_qpair *qp, const struct nvme_run *run,
+				 const struct nvme_item *items, uint32_t n, int64_t now)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	const struct mem_map *map = run->map;
+	const uint64_t mask = (1ull << map->shift) - 1, most = mask + 1 - run->nbytes;
+	const uint64_t head = sqe_head(run->opcode, run->nsid);
+	const struct nvme_item *item = items, *end = items + min_u32(n, qp->space);
+	uint32_t tail = q->sq_tail, slot = q->free_head, i;
+
+	for (; item < end; item++) {
+		uint64_t pos = map->first_off + item->buf_off, in = pos & mask;
+		struct pcie_tracker *tr;
+		uint16_t cid;
+
+		if (unlikely((int64_t)(most - in) < 0)) {
+			q->sq_tail = tail;
+			q->free_head = slot;
+			if (!put_long(q, run, item, now))
+				break;
+			tail = q->sq_tail;
+			slot = q->free_head;
+			continue;
+		}
+		tr = &q->tr[q->free_slots[slot++ & q->slot_mask]];
+		cid = (uint16_t)(tr->cid + q->cid_step);
+		*tr = (struct pcie_tracker){ item->owner, now, run->nbytes, cid, NO_LIST };
+		put_sqe(&q->sq[tail], head, cid, map->iova[pos >> map->shift] + in, 0, item->cdw10_11,
+			run->cdw12);
+		if (++tail == q->depth)
+			tail = 0;
+	}
+	q->sq_tail = tail;
+	q->free_head = slot;
+	i = (uint32_t)(item - items);
 	qp->inflight += i;
 	qp->space -= i;
 	return i;
@@ -152,54 +213,54 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 {
 	struct pcie_qpair *q = pcie_qp(qp);
 	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
-	uint32_t head = pos >> 1, phase = pos & 1, sq_head = q->sq_head;
+	uint32_t head = pos >> 1, phase = pos & 1, sq_head = q->sq_head, seen = 0;
 	const uint32_t mask = q->slot_mask, qid = (uint32_t)qp->conf.qid << 16;
-	uint32_t n = 0, seen = 0;
+	struct nvme_done *o = out, *end = out + max;
 
-	while (n < max) {
+	while (o < end) {
 		struct nvme_cqe *cqe = &q->cq[head];
 		/* acquire: the rest of the entry and the data are read after the phase tag */
 		uint32_t dw3 =
 			le32toh(atomic_load_explicit((_Atomic uint32_t *)&cqe->dw3, memory_order_acquire));
 		struct pcie_tracker *tr;
-		uint32_t slot, where;
+		uint32_t where;
 
 		if (NVME_CQE_PHASE(dw3) != phase)
 			break;
 		dma_rmb(); /* the same against a device's DMA, where acquire alone does not do */
-		slot = NVME_CQE_CID(dw3) & mask;
 		memcpy(&where, &cqe->sqhd, sizeof(where)); /* SQHD and SQID at once */
-		where = le32_get(where);
+		where = le32_get(where) ^ qid; /* of our queue: SQHD is left */
 		if (++head == q->depth) {
 			head = 0;
 			phase ^= 1;
 		}
 		seen++;
-		tr = &q->tr[slot];
-		if (unlikely(!tr->owner || tr->cid != NVME_CQE_CID(dw3) || (where & 0xffff0000) != qid)) {
+		tr = &q->tr[dw3 & mask];
+		if (unlikely(tr->cid != NVME_CQE_CID(dw3) || where >> 16 || !tr->owner)) {
 			qp->nr_unknown_cid++;
 			continue;
 		}
-		if (likely((where & 0xffff) < q->depth))
-			sq_head = where & 0xffff;
-		out[n++] = (struct nvme_done){
+		if (likely(where < q->depth))
+			sq_head = where;
+		*o++ = (struct nvme_done){
 			.owner = tr->owner,
 			.nbytes = tr->nbytes,
 			.dw0 = le32_get(cqe->dw0),
 			.status = NVME_CQE_STATUS(dw3),
 			.cid = tr->cid,
 		};
-		give_tracker(q, tr, slot);
+		give_tracker(q, tr, dw3 & mask);
 	}
 	if (!seen)
 		return 0;
-	q->sq_head = sq_head;
-	qp->inflight -= n;
+	qp->inflight -= (uint32_t)(o - out);
+	/* with nothing out, everything was read, whatever a controller said */
+	q->sq_head = likely(qp->inflight) ? sq_head : q->sq_tail;
 	set_space(q);
 	atomic_store_explicit(&q->cq_pos, head << 1 | phase, memory_order_relaxed);
 	/* the entries are consumed before the controller may overwrite them */
 	pcie_ring_doorbell(q->cq_db, q->cq_shadow, q->cq_event, head);
-	return n;
+	return (uint32_t)(o - out);
 }
 
 static bool qpair_peek(struct nvme_qpair *qp)
@@ -343,6 +404,7 @@ static void qpair_free(struct nvme_qpair *qp)
 static const struct nvme_qpair_ops pcie_qpair_ops = {
 	.connect = qpair_connect,
 	.submit = qpair_submit,
+	.submit_run = qpair_submit_run,
 	.submit_raw = qpair_submit_raw,
 	.kick = qpair_kick,
 	.tell = qpair_tell,

@@ -130,11 +130,12 @@ int pcie_qpair_alloc(struct pcie_qpair *q)
 	size_t page = (size_t)1 << q->base.ctrl->page_shift;
 	int err;
 
-	while ((1u << q->cid_shift) < q->depth)
-		q->cid_shift++;
-	q->slot_mask = (1u << q->cid_shift) - 1;
-	q->tr = calloc((size_t)1 << q->cid_shift, sizeof(*q->tr));
-	q->free_slots = calloc((size_t)1 << q->cid_shift, sizeof(*q->free_slots));
+	q->cid_step = 1;
+	while (q->cid_step < q->depth)
+		q->cid_step <<= 1;
+	q->slot_mask = q->cid_step - 1;
+	q->tr = calloc(q->cid_step, sizeof(*q->tr));
+	q->free_slots = calloc(q->cid_step, sizeof(*q->free_slots));
 	if (!q->tr || !q->free_slots)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < q->depth; i++)

@@ -33,7 +33,7 @@ struct pcie_qpair {
 	struct pcie_tracker *tr;
 	uint16_t *free_slots; /* a ring: an identifier rests as long as possible */
 	uint32_t free_head, free_tail;
-	uint32_t cid_shift;
+	uint32_t cid_step; /* a power of two: what the next use of a slot adds to its cid */
 	uint32_t slot_mask; /* of a cid; trackers past depth - 2 are never used */
 	uint64_t *list_iova;
 	uint64_t *lists; /* list pages, one after another */

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Completing operations: the engine's hot path, with the lane's lock held. Items of a batch mostly end in runs that
+ * are alike, so what they have in common (references, statistics, the batch's tail) is settled once a run.
+ */
+#include "nvme/chan.h"
+#include "nvme/end.h"
+
+#define REAP 64
+
+struct run {
+	struct nvme_batch *batch; /* NULL: none */
+	struct mem_map *map;
+	struct nvme_ns *ns;
+	uint64_t nbytes;
+	uint32_t n;
+	uint32_t tail; /* of the batch's ring, with this run */
+	uint8_t opcode;
+};
+
+static inline void count_done(struct nvme_lane_stats *st, uint8_t opcode, uint32_t n, uint64_t nbytes)
+{
+	switch (opcode) {
+	case NVME_IO_READ:
+		st->reads += n;
+		st->read_bytes += nbytes;
+		break;
+	case NVME_IO_WRITE:
+		st->writes += n;
+		st->write_bytes += nbytes;
+		break;
+	default:
+		st->others += n;
+	}
+}
+
+static void run_settle(struct nvme_lane *l, struct run *r)
+{
+	struct nvme_batch *b = r->batch;
+
+	if (!b)
+		return;
+	r->batch = NULL;
+	count_done(&l->st, r->opcode, r->n, r->nbytes);
+	nvme_puts_add(l, r->map, r->ns, r->n);
+	nvme_batch_publish(l, b, r->tail);
+}
+
+static void run_begin(struct run *r, const struct nvme_op *op)
+{
+	*r = (struct run){
+		.batch = op->batch,
+		.map = op->map,
+		.ns = op->ns,
+		.tail = atomic_load_explicit(&op->batch->ring_tail, memory_order_relaxed),
+		.opcode = op->opcode,
+	};
+}
+
+/* An item of a batch, well in every way, whose last command this is. */
+static inline bool plain(const struct nvme_op *op, const struct nvme_done *d)
+{
+	return op->inflight == 1 && !op->more && !d->status && !op->err && op->batch &&
+	       nvme_op_state(op) == NVME_OP_SENT && !(op->flags & NVME_OPF_TIMED);
+}
+
+/* It ends as nvme_op_end() would end it. */
+static inline void end_plain(struct nvme_lane *l, struct run *r, struct nvme_op *op,
+			     const struct nvme_done *d)
+{
+	struct nvme_batch *b = op->batch;
+
+	if (unlikely(b != r->batch || op->map != r->map || op->ns != r->ns || op->opcode != r->opcode)) {
+		run_settle(l, r);
+		run_begin(r, op);
+	}
+	op->inflight = 0;
+	op->done += d->nbytes;
+	op->dw0 = d->dw0;
+	nvme_op_set(op, NVME_OP_ENDED);
+	b->ring[r->tail++ & b->ring_mask] = op->slot;
+	r->nbytes += d->nbytes;
+	r->n++;
+}
+
+/* One command of its operation came back. */
+static void command_done(struct nvme_lane *l, struct nvme_op *op, const struct nvme_done *d)
+{
+	count_done(&l->st, op->opcode, 1, d->status ? 0 : d->nbytes);
+	op->inflight--;
+	if (unlikely(nvme_op_state(op) == NVME_OP_STRAY)) {
+		/* reported already; whoever reads the report does so without the lock */
+	} else if (likely(!d->status)) {
+		op->done += d->nbytes;
+		op->dw0 = d->dw0;
+	} else {
+		nvme_op_failed(l, op, d);
+	}
+	if (likely(!op->inflight && !op->more))
+		nvme_op_end(l, op);
+}
+
+static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp)
+{
+	struct nvme_done done[REAP];
+	struct run r = { 0 };
+	uint32_t n, total = 0;
+
+	do {
+		n = qp->ops->reap(qp, done, REAP);
+		for (uint32_t k = 0; k < n; k++) {
+			struct nvme_op *op = done[k].owner;
+
+			if (likely(plain(op, &done[k]))) {
+				end_plain(l, &r, op, &done[k]);
+				continue;
+			}
+			run_settle(l, &r);
+			command_done(l, op, &done[k]);
+		}
+		total += n;
+	} while (n == REAP && !(l->sink && l->sink->n >= l->sink->max));
+	run_settle(l, &r);
+	return total;
+}
+
+uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold)
+{
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		if (l->qp[i]->inflight)
+			total += reap_one(l, l->qp[i]);
+	if (total) {
+		nvme_lane_add_inflight(l, -total);
+		nvme_puts_flush(&l->puts);
+		if (l->pending[0].head || l->pending[1].head)
+			nvme_lane_pump(l, now_ns(), hold);
+	}
+	return total;
+}
