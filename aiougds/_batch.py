@@ -187,6 +187,7 @@ class Batch:
         reg: PinnedMemory | None,
         cookie: object,
     ) -> None:
+        self._window.device.check_open()
         if len(self._requests) + self.pending >= self.capacity:
             raise BusyError(
                 f"the batch has room for {self.capacity} operations, and all are "

@@ -13,7 +13,7 @@ from collections import deque
 from errno import EBUSY
 from typing import TYPE_CHECKING, Final
 
-from aiougds._errors import UGDSError
+from aiougds._errors import ClosedError, UGDSError
 from aiougds._ffi import NEVER, ffi, lib, records
 
 if TYPE_CHECKING:
@@ -122,6 +122,8 @@ class Channel:
         The handler of a signal may raise right behind the call: what the call brought
         is in the buffer still, and is taken by the next one. A token is never zero.
         """
+        if self.closed:  # by a fork in a signal's handler, and this is the child
+            raise self.device.refusal() or ClosedError("the channel was closed")
         words = self._words
         if not words[0]:
             lib.ugds_wait(self.ptr, self._out, REAP, timeout_ns)
@@ -256,9 +258,10 @@ class Channel:
             self.waiters.clear()
 
     def forget(self) -> None:
-        """In a fork's child: touch nothing, match no loop."""
+        """In a fork's child: touch nothing, match no loop, wait for nothing."""
         self.closed = True
         self.thread = 0
+        self.waiters.clear()
         self.lock = threading.RLock()
 
 

@@ -46,8 +46,9 @@ class ThreadHome(Home):
             while not slot:
                 line.block()
         except BaseException:  # of a signal handler: KeyboardInterrupt or another
-            line.cancel(token)
-            while not slot:
+            if token in line.waiters:  # else it is a fork's child
+                line.cancel(token)
+            while not slot and token in line.waiters:
                 # Told to stop once more: it already does.
                 with contextlib.suppress(BaseException):
                     line.block()

@@ -86,6 +86,8 @@ class Events:
         try:
             while not self._ready:
                 if device.ended or device.closing:
+                    if device.forked:
+                        device.check_open()
                     raise StopAsyncIteration
                 array = ffi.new("uint32_t[]", ROOM)
                 count = lib.ugds_ctrl_events(device.ptr, array, ROOM)
