@@ -87,6 +87,40 @@ static void iov_add(struct emu_actor *a, uint8_t *p, size_t n)
 		a->iov[a->nr_iov++] = (struct iovec){ p, n };
 }
 
+/* The middle of a long list, as far as it lies in one mapping that is held and nothing is wrong with it: the rest is
+ * for the walk, which also says what is wrong. */
+static uint64_t list_run(struct emu_actor *a, struct emu_prp *w, uint32_t perm)
+{
+	const struct emu_hold *held = NULL;
+	uint64_t total = 0;
+
+	if (w->state != PRP_LIST || w->page_bytes != EMU_IO_PAGE)
+		return 0;
+	for (uint32_t i = 0; i < a->nr_hold && !held; i++)
+		if (a->hold[i].slot == EMU_LEAF_SLOT(emu_iommu_leaf(&a->e->io, w->next)))
+			held = &a->hold[i];
+	if (!held)
+		return 0;
+	/* the last entry of a list page is not looked at: it may lead to another */
+	while (w->entry && (w->list & (EMU_IO_PAGE - 1)) < EMU_IO_PAGE - sizeof(le64_t) &&
+	       w->left > 2 * EMU_IO_PAGE && a->nr_iov < a->max_iov) {
+		uint64_t leaf = emu_iommu_leaf(&a->e->io, w->next);
+		le64_t raw;
+
+		memcpy(&raw, w->entry, sizeof(raw));
+		if (unlikely(!(leaf & perm) || EMU_LEAF_SLOT(leaf) != held->slot ||
+			     le64_get(raw) & (EMU_IO_PAGE - 1)))
+			break;
+		iov_add(a, held->map->vaddr + (EMU_LEAF_PAGE(leaf) << EMU_IO_SHIFT), EMU_IO_PAGE);
+		w->next = le64_get(raw);
+		w->entry += sizeof(raw);
+		w->list += sizeof(raw);
+		w->left -= EMU_IO_PAGE;
+		total += EMU_IO_PAGE;
+	}
+	return total;
+}
+
 uint16_t emu_prp_next(struct emu_actor *a, struct emu_prp *w, uint32_t perm, uint64_t *ret_bytes)
 {
 	uint64_t total = 0;
@@ -112,6 +146,7 @@ uint16_t emu_prp_next(struct emu_actor *a, struct emu_prp *w, uint32_t perm, uin
 			st = page_after(a, w);
 			if (unlikely(st))
 				return st;
+			total += list_run(a, w, perm);
 		}
 	}
 	*ret_bytes = total;
