@@ -343,15 +343,19 @@ class Batch:
             for item in await self.harvest(1):
                 yield item
 
+    def discard(self) -> None:
+        """Drop what is prepared and not submitted."""
+        for request in self._requests:
+            del self._cookies[request[4]]
+        self._requests.clear()
+
     def cancel(self) -> None:
         """Ask for the end of all that is in flight; harvest the results as usual.
 
         What was never sent ends at once; what the device has, when it answers or
         after ``cancel_grace_s``, and then its memory is quarantined.
         """
-        for request in self._requests:
-            del self._cookies[request[4]]
-        self._requests.clear()
+        self.discard()
         channel = self._channel
         if channel is not None and not channel.closed:
             self._timed = True

@@ -6,6 +6,7 @@ array of 64-bit words, C checks and sends them all, and the answer is their leng
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final, cast
 
 from aiougds._channel import SMALL
@@ -123,8 +124,12 @@ async def run(items: Items, count: int, timeout_s: float | None) -> list[int]:
         while first < count:
             size = min(capacity, count - first)
             ready = items.submit(batch, first, size, channel.bad)
+            if ready < 0 and first:  # what was moved before is told in any case
+                results = results or list(items.lengths)
+                results[first:] = _not_sent(items, ready, first, clock, timeout_s)
+                break
             if ready < 0:
-                index = first + int(channel.bad[0])
+                index = int(channel.bad[0])
                 error = refused(channel.device, ready, items.request(index))
                 error.add_note(f"item {items.number(index)}")
                 raise error
@@ -135,6 +140,18 @@ async def run(items: Items, count: int, timeout_s: float | None) -> list[int]:
     finally:
         channel.give_batch(batch, capacity)
     return await _answer(channel, items, results)
+
+
+def _not_sent(
+    items: Items, code: int, first: int, clock: Clock, timeout_s: float | None
+) -> list[UGDSError]:
+    """Return why a window was refused when others had gone before it."""
+    device = items.window.device
+    requests = map(items.request, range(first, len(items.lengths)))
+    if clock.over():
+        late = Record(0, -errno.ETIMEDOUT, lib.UGDS_NEVER_SENT << 24, 0)
+        return [ended(device, late, request, timeout_s) for request in requests]
+    return [refused(device, code, request) for request in requests]
 
 
 async def collect(

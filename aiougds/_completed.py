@@ -11,7 +11,9 @@ from aiougds._errors import (
     ArgumentTypeError,
     ClosedError,
     MemoryLayoutError,
+    OperationTimeoutError,
     UGDSError,
+    WrongLoopError,
 )
 from aiougds._failure import NAMES
 from aiougds._ffi import lib
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
     from aiougds._pinned import RegistrationSlice
     from aiougds._transfer import Window
+
+    # Its number, opcode, memory and offset.
+    _Request = tuple[int, int, PinnedMemory | RegistrationSlice, int]
 
 
 class AsCompleted:
@@ -61,14 +66,37 @@ class AsCompleted:
         room = batch.capacity - batch.pending
         if not self._left or room < (batch.capacity + 1) // 2:
             return
-        while self._left and room:
-            index, op, buf, offset = self._left.popleft()
+        chunk = [self._left.popleft() for _ in range(min(room, len(self._left)))]
+        try:
+            self._send(chunk)
+        except (ClosedError, WrongLoopError):
+            raise
+        except UGDSError:  # nothing of it was sent: each for itself, if it can be
+            for request in chunk:
+                batch.discard()
+                try:
+                    self._send([request])
+                except UGDSError as error:
+                    self._ready.append((request[0], self._not_sent(request, error)))
+
+    def _send(self, chunk: list[_Request]) -> None:
+        batch = self._batch
+        for index, op, buf, offset in chunk:
             if op == lib.UGDS_OP_READ:
                 batch.read(buf, offset=offset, cookie=index)
             else:
                 batch.write(buf, offset=offset, cookie=index)
-            room -= 1
         batch.submit(timeout_s=self._clock.left())
+
+    def _not_sent(self, request: _Request, error: UGDSError) -> UGDSError:
+        """Return why: no time was left, which is also why no room was, or the error."""
+        if not self._clock.over():
+            return error
+        _index, op, buf, offset = request
+        return OperationTimeoutError(
+            f"{NAMES[op]} of {buf.nbytes} bytes at offset {offset} did not end within "
+            f"timeout_s={self._timeout_s:g}: it was never sent"
+        )
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -96,6 +124,7 @@ class AsCompleted:
     async def __anext__(self) -> tuple[int, int | UGDSError]:
         if not self._ready:
             self._refill()
+        if not self._ready:
             for item in await self._batch.harvest(1):
                 self._ready.append((int(str(item.cookie)), item.result))
         if not self._ready:

@@ -63,6 +63,10 @@ class Clock:
         """Return seconds, at least a nanosecond; None: no limit."""
         return None if self._end is None else max(1e-9, self._end - time.monotonic())
 
+    def over(self) -> bool:
+        """Whether nothing is left of it."""
+        return self._end is not None and time.monotonic() >= self._end
+
 
 class Window(NamedTuple):
     """A namespace or region as a transfer sees it."""

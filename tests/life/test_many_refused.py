@@ -1,0 +1,95 @@
+"""What cannot be sent any more has its result too, and hides nobody else's."""
+
+from __future__ import annotations
+
+import pytest
+from life.conftest import Live
+from life.live import BLOCK, pattern, until
+
+from aiougds import (
+    BatchError,
+    ControllerWedgedError,
+    OperationTimeoutError,
+    RangeBusyError,
+    UGDSError,
+)
+from aiougds._bulk import LARGE
+from aiougds.testing import Fault, inject
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few]
+
+
+async def test_as_completed_beyond_its_capacity_out_of_time(live: Live) -> None:
+    async with live() as ns, ns.allocate(12 * BLOCK) as reg:
+        pairs = [(reg[i * BLOCK : (i + 1) * BLOCK], i * BLOCK) for i in range(12)]
+        with inject(ns, Fault.hold("read")):
+            results: dict[int, int | UGDSError] = {}
+            async with ns.as_completed(pairs, capacity=5, timeout_s=0.02) as done:
+                async for index, result in done:
+                    assert index not in results
+                    results[index] = result
+            assert sorted(results) == list(range(12))
+            assert {type(result) for result in results.values()} == {
+                OperationTimeoutError
+            }
+            assert "timeout_s=0.02" in str(results[11])
+            assert "never sent" in str(results[11])
+        await until(lambda: not ns.controller.quarantine)
+
+
+async def test_as_completed_over_a_range_that_is_busy(live: Live) -> None:
+    async with live() as ns, ns.allocate(8 * BLOCK) as reg:
+        pairs = [(reg[i * BLOCK : (i + 1) * BLOCK], i * BLOCK) for i in range(8)]
+        with inject(ns, Fault.hold("read").on(slba=100, nlb=1)):
+            with pytest.raises(OperationTimeoutError):
+                await ns.read(
+                    reg[2 * BLOCK : 3 * BLOCK], offset=100 * BLOCK, timeout_s=0.01
+                )
+            async with ns.as_completed(pairs) as done:
+                results = {index: result async for index, result in done}
+            assert isinstance(results.pop(2), RangeBusyError)
+            assert results == dict.fromkeys((0, 1, 3, 4, 5, 6, 7), BLOCK)
+        await until(lambda: not ns.controller.quarantine)
+
+
+async def test_as_completed_on_a_controller_that_fails(live: Live) -> None:
+    async with live(hang_timeout_s=0.1) as ns, ns.allocate(12 * BLOCK) as reg:
+        pairs = [(reg[i * BLOCK : (i + 1) * BLOCK], i * BLOCK) for i in range(12)]
+        results: dict[int, int | UGDSError] = {}
+        with inject(ns, Fault("cfs", "read", count=1).on(skip=3)):
+            async with ns.as_completed(pairs, capacity=4) as done:
+                async for index, result in done:
+                    assert index not in results
+                    results[index] = result
+        assert sorted(results) == list(range(12))
+        failed = [r for r in results.values() if isinstance(r, ControllerWedgedError)]
+        assert 9 <= len(failed) <= 12
+        await ns.controller.reset()
+        assert await ns.read_many(pairs) == [BLOCK] * 12
+
+
+@pytest.mark.parametrize("timeout_s", [None, 0.3], ids=["wedged", "late"])
+async def test_a_later_window_is_refused(live: Live, timeout_s: float | None) -> None:
+    """The first window's results are told all the same."""
+    count = LARGE + 10
+    data = pattern(BLOCK)
+    held = Fault.hold("read") if timeout_s else Fault.drop("read")
+    async with (
+        live("lba=512", hang_timeout_s=0.15 if timeout_s is None else 30) as ns,
+        ns.allocate(count * 512) as reg,
+    ):
+        await ns.write(data, offset=0)
+        pairs = [(reg[i * 512 : (i + 1) * 512], 0) for i in range(count)]
+        assert ns.lba_bytes == 512
+        with inject(ns, held.on(skip=LARGE - 20)) as fault:
+            with pytest.raises(BatchError) as failed:
+                await ns.read_many(pairs, timeout_s=timeout_s)
+            assert fault.hits
+        results = failed.value.results
+        assert results[: LARGE - 500] == (512,) * (LARGE - 500)
+        wanted = OperationTimeoutError if timeout_s else ControllerWedgedError
+        assert all(isinstance(result, wanted) for result in results[LARGE:])
+        assert len(results) == count
+        if not timeout_s:
+            await ns.controller.reset()
+        await until(lambda: not ns.controller.quarantine)
