@@ -86,7 +86,7 @@ async def test_a_later_window_is_refused(live: Live, timeout_s: float | None) ->
                 await ns.read_many(pairs, timeout_s=timeout_s)
             assert fault.hits
         results = failed.value.results
-        assert results[: LARGE - 500] == (512,) * (LARGE - 500)
+        assert LARGE // 2 < sum(r == 512 for r in results[:LARGE]) <= LARGE - 20
         wanted = OperationTimeoutError if timeout_s else ControllerWedgedError
         assert all(isinstance(result, wanted) for result in results[LARGE:])
         assert len(results) == count
