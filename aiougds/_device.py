@@ -304,11 +304,14 @@ class Device:
         """
         if self.ended:
             return
-        if self.closing:
-            raise ControllerBusyError(f"{self.address} is being closed by someone else")
         home = current_home()
         sweep()
-        self.closing = True
+        with self.lock:  # against try_end() in another thread
+            if self.closing:
+                raise ControllerBusyError(
+                    f"{self.address} is being closed by someone else"
+                )
+            self.closing = True
         if self.event_fd >= 0:
             os.eventfd_write(self.event_fd, 1)  # its reader sees the end
         for window in list(self.windows):
@@ -394,6 +397,7 @@ class Device:
             pause.wait(TICK_S)
         self.ended = True
         _devices.discard(self)
+        _lingering.discard(self)
         self.limbo.clear()
 
     def end_now(self) -> None:
@@ -410,16 +414,25 @@ class Device:
         return self in _lingering
 
     def try_end(self) -> None:
-        """Free a lingering controller, if that can be done at once."""
-        for channel in list(self.channels.values()):
-            if channel.home.idle():
-                channel.retire()
-            else:
-                channel.home.post(channel.retire)
-        with contextlib.suppress(ControllerBusyError):
-            self._close_native(0, force=False)
-        if self.ended:
-            _lingering.discard(self)
+        """Free a lingering controller, if that can be done at once.
+
+        Not while somebody still waits for an operation: closing the channel would
+        lose its completion.
+        """
+        with self.lock:
+            if self.ended or self.closing or self.busy():
+                return
+            self.closing = True
+        try:
+            for channel in list(self.channels.values()):
+                if channel.home.idle():
+                    channel.retire()
+                else:
+                    channel.home.post(channel.retire)
+            with contextlib.suppress(ControllerBusyError):
+                self._close_native(0, force=False)
+        finally:
+            self.closing = False
 
     def __del__(self) -> None:
         # Whoever watches it holds a reference: nobody does.
