@@ -64,11 +64,20 @@ class AsyncioHome(Home):
         self.thread = get_ident()
         self.running = loop.is_running
         self.loop = loop
+        if _trio_part() is not None:
+            self.share_thread()
         self._create_future: Callable[[], asyncio.Future[Record]] = loop.create_future
         self._guard = self._until_shutdown()
         with contextlib.suppress(StopIteration):
             # The first step runs to the yield; the loop remembers the generator.
             self._guard.asend(None).__await__().__next__()
+
+    def share_thread(self) -> None:
+        """Trio may run inside this loop as a guest, and its tasks are not ours."""
+        is_running = self.loop.is_running
+        self.running = lambda: is_running() and not _in_guest()
+        for channel in self.channels.values():
+            channel.running = self.running
 
     async def _until_shutdown(self) -> AsyncGenerator[None, None]:
         try:
@@ -195,20 +204,34 @@ def _anyio_shield() -> contextlib.AbstractContextManager[object]:
 
 
 _asyncio_homes: Final[dict[int, AsyncioHome]] = {}
+_trio: ModuleType | None = None
 
 
 def _trio_part() -> ModuleType | None:
     """Return our half for trio, once the program has imported trio."""
-    if "trio" not in sys.modules:
-        return None
-    part = sys.modules.get("aiougds._completion_trio")
-    return part or import_module("aiougds._completion_trio")
+    global _trio
+    if _trio is None and "trio" in sys.modules:
+        # Not from sys.modules: another thread may be in the middle of importing it.
+        _trio = import_module("aiougds._completion_trio")
+        for home in list(_asyncio_homes.values()):
+            home.share_thread()
+    return _trio
+
+
+def _in_guest() -> bool:
+    """Whether a trio task runs here, inside of the running asyncio loop.
+
+    That runs its steps in plain callbacks; inside a task of asyncio it is the task
+    that was begun last (in a trio task that calls asyncio.run(), say).
+    """
+    part = _trio_part()
+    return part is not None and part.in_task() and asyncio.current_task() is None
 
 
 def current_home() -> Home:
     """Return where this code runs; a WrongLoopError where nothing can be awaited."""
     loop = _get_running_loop()
-    if loop is not None:
+    if loop is not None and not _in_guest():
         home = _asyncio_homes.get(id(loop))
         if home is None or home.loop is not loop:
             sweep()
@@ -244,9 +267,8 @@ def forget_all() -> None:
     for home in _asyncio_homes.values():
         home.channels.clear()
     _asyncio_homes.clear()
-    trio_homes = sys.modules.get("aiougds._completion_trio")
-    if trio_homes is not None:
-        trio_homes.homes.clear()
+    if _trio is not None:
+        _trio.homes.clear()
     thread_home().forget()
 
 
@@ -263,10 +285,8 @@ def run_blocking(work: Coroutine[object, object, T]) -> T:
 
 def refuse_inside_loop() -> None:
     """Raise when an event loop runs here, which a blocking call would stop."""
-    trio = sys.modules.get("trio")
-    if _get_running_loop() is not None or (
-        trio is not None and trio.lowlevel.in_trio_run()
-    ):
+    part = _trio_part()
+    if _get_running_loop() is not None or (part is not None and part.in_run()):
         raise WrongLoopError(
             "aiougds.blocking was called inside a running event loop, which it would "
             "stop; use the awaitable functions of aiougds here"

@@ -144,6 +144,16 @@ class TrioHome(Home):
         return True
 
 
+def in_run() -> bool:
+    """Whether a trio run is on in this thread."""
+    return trio.lowlevel.in_trio_run()
+
+
+def in_task() -> bool:
+    """Whether a trio task runs in this thread."""
+    return trio.lowlevel.in_trio_task()
+
+
 def home_here() -> TrioHome | None:
     """Return the home of the trio run that this code is in, if it is in one."""
     if not trio.lowlevel.in_trio_run():

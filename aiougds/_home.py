@@ -32,6 +32,7 @@ class Line(Protocol):
     batches: dict[int, CData]
     targets: dict[int, int]
     thread: int
+    running: Callable[[], bool]
 
     def cancel(self, token: int) -> None: ...
     def reached(self, token: int) -> bool: ...

@@ -16,6 +16,8 @@ import aiougds
 from aiougds import blocking
 from aiougds.testing import Fault, inject
 BLOCK = 4096
+# Ignored, where the tests run in the background of a shell.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
 
