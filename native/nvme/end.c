@@ -43,7 +43,9 @@ static void drop_timer(struct nvme_op *op)
 {
 	if (op->timer.link.next)
 		nvme_link_del(&op->timer.link);
-	op->flags &= (uint16_t)~NVME_OPF_TIMED;
+	/* only written when set: whoever collects one that was given up reads the flags while its commands come back */
+	if (op->flags & NVME_OPF_TIMED)
+		op->flags &= (uint16_t)~NVME_OPF_TIMED;
 }
 
 static void stray_back(struct nvme_lane *l, struct nvme_op *op)
