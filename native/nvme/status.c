@@ -87,7 +87,8 @@ int nvme_status_errno(uint16_t status)
 {
 	const struct entry *e = find(status);
 
-	return e ? -e->err : -EIO;
+	/* "success" beside Do Not Retry or a retry delay is none: nothing was counted as moved */
+	return e && (e->err || !status) ? -e->err : -EIO;
 }
 
 const char *nvme_status_name(uint16_t status)
