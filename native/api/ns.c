@@ -54,6 +54,14 @@ int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nb
 		goto fail;
 	}
 	lba = 1ull << d->lba_shift;
+	if (lba > c->max_transfer) {
+		rc = nvme_err_set(&ne, -ENOTSUP, 0,
+				  "namespace %u has blocks of %llu bytes, but a command can carry only %u (the lower of "
+				  "MDTS and max_transfer): open with a larger max_transfer, or format it with smaller "
+				  "blocks",
+				  nsid, (unsigned long long)lba, c->max_transfer);
+		goto fail;
+	}
 	size = d->nblocks << d->lba_shift;
 	if ((base | nbytes) & (lba - 1)) {
 		rc = nvme_err_set(&ne, -EINVAL, 0,
@@ -75,11 +83,11 @@ int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nb
 		rc = nvme_err_set(&ne, -ENOMEM, 0, "no memory for the namespace object");
 		goto fail;
 	}
-	most = (uint32_t)min_u64(c->max_transfer, 65536 * lba);
+	most = (uint32_t)min_u64(c->max_transfer, 65536 * lba); /* NLB has 16 bits */
 	ns->ctrl = c;
 	ns->nsid = nsid;
 	ns->lba_shift = d->lba_shift;
-	ns->max_bytes = (uint32_t)max_u64(align_down(most, lba), lba);
+	ns->max_bytes = (uint32_t)align_down(most, lba);
 	ns->readonly = readonly || d->readonly || c->p.readonly;
 	ns->base = base;
 	ns->nbytes = nbytes ? nbytes : size - base;
