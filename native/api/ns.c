@@ -55,11 +55,13 @@ int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nb
 	}
 	lba = 1ull << d->lba_shift;
 	if (lba > c->max_transfer) {
-		rc = nvme_err_set(&ne, -ENOTSUP, 0,
-				  "namespace %u has blocks of %llu bytes, but a command can carry only %u (the lower of "
-				  "MDTS and max_transfer): open with a larger max_transfer, or format it with smaller "
-				  "blocks",
-				  nsid, (unsigned long long)lba, c->max_transfer);
+		rc = nvme_err_set(
+			&ne, -ENOTSUP, 0,
+			"namespace %u has blocks of %llu bytes, but a command can carry only %u (the lower "
+			"of "
+			"MDTS and max_transfer): open with a larger max_transfer, or format it with smaller "
+			"blocks",
+			nsid, (unsigned long long)lba, c->max_transfer);
 		goto fail;
 	}
 	size = d->nblocks << d->lba_shift;
