@@ -13,10 +13,14 @@ from aiougds._errors import (
     AddressNotFoundError,
     AddressPermissionError,
 )
+from aiougds._lies import LIES, parse_lies
 from aiougds._options import suggest
 
 GIB: Final = 1 << 30
 MAX_NAMESPACES: Final = 32
+VOLATILE_DEFAULT: Final = 64 << 20
+VOLATILE_LEAST: Final = 4 << 10
+VOLATILE_MOST: Final = 1 << 40
 
 _UNITS: Final = {
     "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "m": 1 << 20,
@@ -78,7 +82,16 @@ class EmuOptions:
     latency_per_kib_ns: int = 0
     jitter_ns: int = 0
     seed: int = 1
+    volatile_bytes: int = 0
+    cap: int = 0
+    vs: int | None = None
+    csts: int = 0
+    crdt: tuple[int, ...] = ()
+    garble: tuple[tuple[str, str, int], ...] = ()
+    hostile: tuple[int, int] | None = None
 
+
+_MOST: Final = (1 << 63) - 1
 
 # Plain numbers of an emu: address, with their limits (NVMe base, clause 3.1.3).
 _NUMBERS: Final[dict[str, tuple[int, int]]] = {
@@ -103,7 +116,7 @@ _TIME_OPTIONS: Final = {
     "latency_per_kib": "latency_per_kib_ns",
     "jitter": "jitter_ns",
 }
-_OTHERS: Final = ("size", "lba", "namespaces", "arbitration", "data")
+_OTHERS: Final = ("size", "lba", "namespaces", "arbitration", "data", "volatile", *LIES)
 EMU_OPTIONS: Final = (*_NUMBERS, *_SWITCHES, *_TIME_OPTIONS, *_OTHERS)
 
 
@@ -143,9 +156,10 @@ def parse_size(text: str, name: str) -> int:
     factor = _UNITS.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise AddressError(f"{name}={text!r} is not a size such as 4096, 64KiB or 1GiB")
-    if "." not in match[1]:
-        return int(match[1]) * factor
-    return int(float(match[1]) * factor)
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    if number * factor > _MOST:
+        raise AddressError(f"{name}={text!r} is more than 2**63 - 1 bytes, the most")
+    return int(number * factor)
 
 
 def parse_time(text: str, name: str) -> int:
@@ -154,7 +168,10 @@ def parse_time(text: str, name: str) -> int:
     factor = _TIMES.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise AddressError(f"{name}={text!r} is not a time such as 500ns, 80us or 2ms")
-    return int(float(match[1]) * factor)
+    nanoseconds = float(match[1]) * factor
+    if nanoseconds > _MOST:
+        raise AddressError(f"{name}={text!r} is more than 2**63 - 1 ns, the most")
+    return int(nanoseconds)
 
 
 def _number(text: str, name: str) -> int:
@@ -175,6 +192,21 @@ def _lba(text: str, name: str) -> int:
     if not 512 <= lba <= 65536 or lba & (lba - 1):
         raise AddressError(f"{name}={text!r} is not a power of two in 512 .. 65536")
     return lba
+
+
+def _volatile(given: dict[str, str]) -> int:
+    text = given.get("volatile", "0")
+    nbytes = VOLATILE_DEFAULT if text == "1" else parse_size(text, "volatile")
+    if nbytes and not VOLATILE_LEAST <= nbytes <= VOLATILE_MOST:
+        raise AddressError(
+            f"volatile={text!r} is neither 0 nor 1 (64MiB), nor a size of 4KiB .. 1TiB"
+        )
+    if nbytes and given.get("data") == "none":
+        raise AddressError(
+            f"volatile={text} with data=none: there is no data that a power cut could "
+            "lose; leave one of them out"
+        )
+    return nbytes
 
 
 def _check_size(nbytes: int, lba: int, name: str) -> None:
@@ -256,13 +288,14 @@ def parse_emu(address: Address) -> EmuOptions:
                 f"emu: has no option {name!r} (in {address.text!r}); "
                 f"{suggest(name, EMU_OPTIONS)}"
             )
-    values: dict[str, int | bool] = {"threads": min(4, os.cpu_count() or 1)}
+    values: dict[str, object] = {"threads": min(4, os.cpu_count() or 1)}
     values |= {n: _number(given[n], n) for n in _NUMBERS if n in given}
     values |= {n: _switch(given[n], n) for n in _SWITCHES if n in given}
+    values |= parse_lies(given)
     values |= {
         f: parse_time(given[n], n) for n, f in _TIME_OPTIONS.items() if n in given
     }
-    if values.get("mpsmax", 4) < values.get("mpsmin", 0):
+    if int(given.get("mpsmax", "4")) < int(given.get("mpsmin", "0")):
         raise AddressError("mpsmax is below mpsmin; give both, or neither")
     if given.get("arbitration", "rr") not in ("rr", "wrr"):
         raise AddressError(
@@ -299,5 +332,6 @@ def parse_emu(address: Address) -> EmuOptions:
         namespaces=spaces,
         nodata=given.get("data") == "none",
         wrr=given.get("arbitration") == "wrr",
+        volatile_bytes=_volatile(given),
         **values,  # type: ignore[arg-type]
     )

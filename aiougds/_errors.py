@@ -7,7 +7,8 @@
     │   └── ForkedError                a fork's child holds no device
     ├── BrokenError                    the world broke it; reset() may repair it
     │   ├── ControllerWedgedError
-    │   └── DeviceRemovedError
+    │   ├── DeviceRemovedError
+    │   └── NamespaceGoneError         detached, deleted or formatted anew
     ├── BusyError                      it is in use; nothing changed
     │   ├── ControllerBusyError
     │   ├── RegistrationBusyError
@@ -33,6 +34,7 @@
     ├── OperationAbortedError          ended by a reset or by the device
     └── NVMeError                      the controller answered with a failure
         ├── MediaError
+        ├── PathError
         └── CompareError
 
     BatchError (ExceptionGroup)        some items failed; ``results`` has all
@@ -75,11 +77,13 @@ __all__ = [
     "MemoryLayoutError",
     "MemoryTypeError",
     "NVMeError",
+    "NamespaceGoneError",
     "NotMappedError",
     "OpenError",
     "OperationAbortedError",
     "OperationTimeoutError",
     "OptionError",
+    "PathError",
     "RangeBusyError",
     "RangeError",
     "ReadOnlyError",
@@ -136,6 +140,12 @@ class DeviceRemovedError(BrokenError):
     """The device is gone. There is nothing to reset."""
 
     default_errno = _errno.ENODEV
+
+
+class NamespaceGoneError(BrokenError):
+    """The namespace was detached, deleted or formatted anew. The controller lives."""
+
+    default_errno = _errno.ENXIO
 
 
 class BusyError(UGDSError):
@@ -260,7 +270,10 @@ class NVMeError(UGDSError):
     """The controller completed a command with a failure (NVMe base, clause 4.2.3).
 
     ``sct`` and ``sc`` are status code type and status code, ``dnr`` is "do not
-    retry", ``bytes_done`` is what was moved before the failure.
+    retry", ``more`` says that the error log has more to tell, ``crd`` chooses the
+    delay before a retry: ``retry_after_s`` seconds, as far as the controller named
+    one. ``bytes_done`` is what was moved before the failure. With ``retries`` given
+    to ``open``, it is the failure of the last try.
     """
 
     def __init__(
@@ -272,12 +285,16 @@ class NVMeError(UGDSError):
         command: str = "",
         offset: int | None = None,
         bytes_done: int = 0,
+        retry_after_s: float = 0.0,
     ) -> None:
         super().__init__(message, errno=errno)
         self.status = status
         self.sct = (status >> 8) & 0x7
         self.sc = status & 0xFF
         self.dnr = bool(status & 0x4000)
+        self.more = bool(status & 0x2000)
+        self.crd = (status >> 11) & 0x3
+        self.retry_after_s = retry_after_s
         self.command = command
         self.offset = offset
         self.bytes_done = bytes_done
@@ -285,6 +302,10 @@ class NVMeError(UGDSError):
 
 class MediaError(NVMeError):
     """The medium could not be read or written (status code type 2)."""
+
+
+class PathError(NVMeError):
+    """The way to the medium failed, not the medium (status code type 3)."""
 
 
 class CompareError(NVMeError):
@@ -340,16 +361,28 @@ def open_error(code: int, message: str, status: int = 0) -> UGDSError:
 
 
 def nvme_error(
-    status: int, *, errno: int, command: str, offset: int | None, bytes_done: int
+    status: int,
+    *,
+    errno: int,
+    command: str,
+    offset: int | None,
+    bytes_done: int,
+    retry_after_s: float = 0.0,
 ) -> NVMeError:
     """Return the exception for a status that the controller gave."""
     sct, sc = (status >> 8) & 0x7, status & 0xFF
     cls: type[NVMeError] = NVMeError
     if sct == 2:
         cls = CompareError if sc == 0x85 else MediaError
+    elif sct == 3:
+        cls = PathError
     where = "" if offset is None else f" at byte {offset}"
     done = f" after {bytes_done} bytes" if bytes_done else ""
-    retry = "; the controller says: do not retry" if status & 0x4000 else ""
+    retry = ""
+    if status & 0x4000:
+        retry = "; the controller says: do not retry"
+    elif retry_after_s:
+        retry = f"; the controller says: retry after {retry_after_s:g} s"
     return cls(
         f"{command}{where} failed{done}: {status_name(status)} "
         f"(status code type {sct:#x}, status code {sc:#04x}){retry}",
@@ -358,4 +391,5 @@ def nvme_error(
         command=command,
         offset=offset,
         bytes_done=bytes_done,
+        retry_after_s=retry_after_s,
     )

@@ -13,6 +13,7 @@ from aiougds._errors import (
     ClosedError,
     ControllerWedgedError,
     MemoryLayoutError,
+    NamespaceGoneError,
     OperationAbortedError,
     OperationTimeoutError,
     RangeBusyError,
@@ -65,7 +66,7 @@ def unaligned(name: str, offset: int, nbytes: int, lba: int) -> AlignmentError:
     what = "offset" if offset % lba else "length"
     value = offset if offset % lba else nbytes
     remedy = (
-        'read whole blocks, or pass edges="bounce"'
+        'read whole blocks, or use read(..., edges="bounce")'
         if name == "read"
         else "read the whole blocks around it, change them and write those back"
         if name == "write"
@@ -76,8 +77,20 @@ def unaligned(name: str, offset: int, nbytes: int, lba: int) -> AlignmentError:
     )
 
 
-def past_end(name: str, offset: int, nbytes: int, size: int) -> RangeError:
+def gone(name: str) -> NamespaceGoneError:
+    """Return the refusal of anything on a namespace that is not there any more."""
+    return NamespaceGoneError(
+        f"{name}: the namespace was detached, deleted or formatted anew; this object "
+        "works again if it comes back as it was, else open it again"
+    )
+
+
+def past_end(
+    name: str, offset: int, nbytes: int, size: int, is_gone: bool
+) -> UGDSError:
     """Return the refusal of a range that the namespace does not have."""
+    if is_gone:
+        return gone(name)
     return RangeError(
         f"{name}: {nbytes} bytes at offset {offset} end at {offset + nbytes}, past the "
         f"end of the namespace or region at {size}"
@@ -91,7 +104,9 @@ def refused(device: Device, code: int, request: Request) -> UGDSError:
         case errno.EINVAL if (offset | nbytes) % request.lba_bytes:
             return unaligned(name, offset, nbytes, request.lba_bytes)
         case errno.ERANGE:
-            return past_end(name, offset, nbytes, request.size)
+            return past_end(name, offset, nbytes, request.size, False)
+        case errno.ENXIO:
+            return gone(name)
         case errno.EFAULT:
             return RangeError(
                 f"{name}: {nbytes} bytes from byte {request.buf_off} on do not fit "
@@ -147,6 +162,12 @@ def refused(device: Device, code: int, request: Request) -> UGDSError:
             )
 
 
+def _delay(device: Device, status: int) -> float:
+    """Return what the controller wants to be waited before a retry, in seconds."""
+    crd = status >> 11 & 3
+    return device.info().crdt[crd - 1] / 10 if crd else 0.0
+
+
 def ended(
     device: Device, record: Record, request: Request, timeout_s: float | None = None
 ) -> UGDSError:
@@ -161,6 +182,7 @@ def ended(
             command=request.name,
             offset=request.offset,
             bytes_done=record.done,
+            retry_after_s=_delay(device, record.nvme),
         )
     if record.outcome == lib.UGDS_NEVER_SENT and number not in (
         errno.ECANCELED,

@@ -57,6 +57,11 @@ class Lib:
     UGDS_OPEN_NO_HUGEPAGE: Final[int]
     UGDS_OPEN_WRR: Final[int]
     UGDS_EMU_READONLY: Final[int]
+    UGDS_EMU_FAKE_VS: Final[int]
+    UGDS_GARBLE_ZEROS: Final[int]
+    UGDS_GARBLE_ONES: Final[int]
+    UGDS_GARBLE_RANDOM: Final[int]
+    UGDS_GARBLE_SHORT: Final[int]
     UGDS_EMU_CREATE: Final[int]
     UGDS_EMU_NODATA: Final[int]
     UGDS_EMU_VWC: Final[int]
@@ -118,6 +123,14 @@ class Lib:
     UGDS_FAULT_REMOVED: Final[int]
     UGDS_FAULT_ABORT_REFUSED: Final[int]
     UGDS_FAULT_ENABLE_STUCK: Final[int]
+    UGDS_FAULT_STUCK_PHASE: Final[int]
+    UGDS_FAULT_FREE_CID: Final[int]
+    UGDS_FAULT_BAD_SQHD: Final[int]
+    UGDS_FAULT_RESET_REFUSED: Final[int]
+    UGDS_FAULT_NEVER_READY: Final[int]
+    UGDS_FAULT_ALL_ONES: Final[int]
+    UGDS_FAULT_POWER_CUT: Final[int]
+    UGDS_FAULT_POWER_OFF: Final[int]
     UGDS_FAULT_ANY: Final[int]
 
     def ugds_open_emu(self, emu: CData, p: CData, ret: CData, err: CData, /) -> int: ...
@@ -139,6 +152,8 @@ class Lib:
         err: CData,
         /,
     ) -> int: ...
+    def ugds_ns_size(self, ns: CData, /) -> int: ...
+    def ugds_ns_gone(self, ns: CData, /) -> int: ...
     def ugds_ns_close(self, ns: CData, /) -> int: ...
     def ugds_map(
         self,
@@ -214,6 +229,9 @@ class Lib:
     def ugds_fault_clear(self, c: CData, fault_id: int, /) -> int: ...
     def ugds_fault_hits(self, c: CData, fault_id: int, /) -> int: ...
     def ugds_emu_event(self, c: CData, dw0: int, /) -> int: ...
+    def ugds_emu_power_cut(self, c: CData, seed: CData, stays_off: int, /) -> int: ...
+    def ugds_emu_resize(self, c: CData, nsid: int, nbytes: int, /) -> int: ...
+    def ugds_emu_attach(self, c: CData, nsid: int, nbytes: int, on: int, /) -> int: ...
     def ugds_emu_counters(self, c: CData, ret: CData, /) -> int: ...
     def ugds_bench_cycles(
         self,

@@ -15,6 +15,7 @@ from aiougds._controller import Controller
 from aiougds._device import Device, end_lingering
 from aiougds._errors import CapabilityError, open_error
 from aiougds._ffi import NULL, ffi, lib, text
+from aiougds._lies import HOW, PAGES
 from aiougds._namespace import Namespace
 from aiougds._options import PRIORITIES, OpenKeywords, OpenOptions, open_options
 
@@ -40,7 +41,7 @@ EMU_SWITCHES: Final = {
 EMU_NUMBERS: Final = (
     "mdts", "dstrd", "mpsmin", "mpsmax", "to", "aerl", "acl", "mqes", "awupf", "queues",
     "vectors", "threads", "channels", "latency_ns", "latency_per_kib_ns", "jitter_ns",
-    "seed",
+    "seed", "volatile_bytes",
 )  # fmt: skip
 
 
@@ -62,11 +63,26 @@ def _open_params(options: OpenOptions) -> CData:
     p.qprio = PRIORITIES.index(options.queue_priority)
     p.arb_burst = 7
     p.wrr_weights = 7 | 15 << 8 | 31 << 16
+    p.retries = options.retries
     p.spin_ns = int(options.spin_us * 1e3)
     p.hang_io_ns = int(options.hang_timeout_s * 1e9)
     p.hang_admin_ns = int(options.admin_timeout_s * 1e9)
     p.cancel_grace_ns = int(options.cancel_grace_s * 1e9)
     return p
+
+
+def _lies(p: CData, emu: EmuOptions) -> None:
+    p.cap, p.csts = emu.cap, emu.csts
+    if emu.vs is not None:
+        p.flags |= lib.UGDS_EMU_FAKE_VS
+        p.vs = emu.vs
+    for i, delay in enumerate(emu.crdt):
+        p.crdt[i] = delay
+    for page, how, number in emu.garble:
+        entry = p.garble[PAGES.index(page)]
+        entry.how, entry.arg = HOW.index(how) + 1, number
+    if emu.hostile is not None:
+        p.hostile_seed, p.hostile = emu.hostile
 
 
 def _emu_params(emu: EmuOptions, *, readonly: bool) -> tuple[CData, object]:
@@ -80,6 +96,7 @@ def _emu_params(emu: EmuOptions, *, readonly: bool) -> tuple[CData, object]:
         p.flags |= lib.UGDS_EMU_READONLY
     for name in EMU_NUMBERS:
         setattr(p, name, getattr(emu, name))
+    _lies(p, emu)
     real = os.path.realpath(emu.path) if emu.path else f"memory {os.getpid()}"
     p.serial = f"UGDS{zlib.crc32(os.fsencode(real)):08X}".encode()
     p.model = b"aiougds embedded controller"

@@ -42,6 +42,7 @@ class OpenKeywords(TypedDict, total=False):
     hang_timeout_s: float
     admin_timeout_s: float
     cancel_grace_s: float
+    retries: int
     shadow_doorbells: bool
     hugepages: bool
     arbitration: Arbitration
@@ -83,6 +84,14 @@ class OpenOptions:
     """The same for admin commands."""
     cancel_grace_s: float = field(default=1.0, metadata=_limits(0.0, 86400))
     """How long a cancelled await waits before its memory is quarantined."""
+    retries: int = field(default=0, metadata=_limits(0, 100))
+    """How often a command is sent again that failed without "Do Not Retry".
+
+    The controller says when (CRD; NVMe base, clause 4.2.3.1); else it is at once, then
+    after 1 ms, 2 ms and so on up to 128 ms. Reads, writes, compares, flushes, verifies,
+    zeroes and deallocations alike: doing them twice does what once does. Admin commands
+    and what was aborted are not retried; a time limit or a cancel ends it.
+    """
     shadow_doorbells: bool = True
     """Use the Doorbell Buffer (NVMe base, clause 5.8) where it is advertised."""
     hugepages: bool = True

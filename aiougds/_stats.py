@@ -86,6 +86,8 @@ class ControllerInfo:
     """Abort commands that may be outstanding."""
     event_limit: int
     """Asynchronous event requests that may be outstanding."""
+    retry_delays_s: tuple[float, float, float]
+    """What CRD 1 to 3 of a failure stand for; zeros without ``retries``."""
     atomic_write_blocks: int
     """Blocks written in one piece across a power cut."""
     open_ms: float
@@ -102,6 +104,8 @@ class Statistics:
     read_bytes: int
     write_bytes: int
     errors: int
+    retries: int
+    """Commands sent again after a failure, with ``retries`` given to ``open``."""
     commands: int
     doorbells: int
     inline_completions: int
@@ -192,6 +196,7 @@ def controller_info(device: Device) -> ControllerInfo:
         page_bytes=info.page_bytes,
         abort_limit=info.acl + 1,
         event_limit=info.aerl + 1,
+        retry_delays_s=(info.crdt[0] / 10, info.crdt[1] / 10, info.crdt[2] / 10),
         atomic_write_blocks=info.awupf_blocks,
         open_ms=info.open_ns / 1e6,
     )
@@ -207,6 +212,7 @@ def statistics(device: Device) -> Statistics:
         read_bytes=stats.read_bytes,
         write_bytes=stats.write_bytes,
         errors=stats.errors,
+        retries=stats.retries,
         commands=stats.commands,
         doorbells=stats.doorbells,
         inline_completions=stats.inline_completions,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from aiougds._options import Mode
 
 BOUNCE_BYTES: Final = 256 << 10
+MOST: Final = (1 << 63) - 1
 READ: Final = lib.UGDS_OP_READ
 MODE_FLAGS: Final[dict[Mode, int]] = {
     "adaptive": lib.UGDS_F_SPIN,
@@ -74,14 +75,23 @@ class Window(NamedTuple):
     device: Device
     ptr: CData
     lba_bytes: int
-    size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of it now: a namespace may grow, shrink or go while it is open."""
+        return lib.ugds_ns_size(self.ptr)
+
+    def gone(self) -> bool:
+        """Whether the namespace was detached or formatted anew."""
+        return bool(lib.ugds_ns_gone(self.ptr))
 
     def check_range(self, name: str, offset: int, nbytes: int) -> None:
         """Raise unless the range is whole blocks inside the window."""
         if (offset | nbytes) % self.lba_bytes:
             raise unaligned(name, offset, nbytes, self.lba_bytes)
-        if offset + nbytes > self.size:
-            raise past_end(name, offset, nbytes, self.size)
+        size = self.size
+        if offset + nbytes > size:
+            raise past_end(name, offset, nbytes, size, self.gone())
 
 
 class Place(NamedTuple):
@@ -106,6 +116,10 @@ def whole(value: SupportsIndex, name: str) -> int:
         raise ArgumentTypeError(f"{name}={value!r}: an integer is needed") from None
     if number < 0:
         raise RangeError(f"{name}={number}: it cannot be negative")
+    if number > MOST:
+        raise RangeError(
+            f"{name}={number}: past the end of any namespace, 2**63 - 1 at most"
+        )
     return number
 
 
@@ -173,7 +187,13 @@ async def issue(
     args = (place.handle, place.buf_off, nbytes, offset, op)
     result = lib.ugds_rw(channel.ptr, window.ptr, *args)
     request = Request(
-        op, offset, nbytes, place.memory.nbytes, place.buf_off, *window[2:]
+        op,
+        offset,
+        nbytes,
+        place.memory.nbytes,
+        place.buf_off,
+        window.lba_bytes,
+        window.size,
     )
     if result < 0:
         raise last_failure(channel, result, request, timeout_s)
@@ -232,7 +252,7 @@ async def transfer(
     if not aligned and not (bounce_edges and op & 0xFF == READ):
         raise unaligned(name, at, length, lba)
     if at + length > size:
-        raise past_end(name, at, length, size)
+        raise past_end(name, at, length, size, window.gone())
     check_timeout(timeout_s)
     if not length:
         return 0

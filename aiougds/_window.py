@@ -25,19 +25,18 @@ class NamespaceWindow:
         "_closed",
         "_controller",
         "_device",
+        "_nbytes",
         "_owner",
         "_ptr",
+        "_size",
         "_window",
         "lba_bytes",
         "nsid",
         "readonly",
-        "size",
     )
 
     nsid: int
     """Namespace identifier."""
-    size: int
-    """Bytes."""
     lba_bytes: int
     """Bytes of a block: offsets and lengths are multiples of it."""
     readonly: bool
@@ -62,16 +61,16 @@ class NamespaceWindow:
         self._owner = owner
         self._base = base
         self.nsid = nsid
-        self.size = nbytes
+        self._nbytes = nbytes  # 0: to the end, wherever that is
+        self._size = 0
         self.readonly = readonly
         self._ptr: CData = ffi.NULL
         self.reopen_window()
         info = ffi.new("struct ugds_ns_info *")
         lib.ugds_ns_info(device.ptr, nsid, info)
         self.lba_bytes = info.lba_bytes
-        self.size = nbytes or int(info.nbytes) - base
         self.readonly = readonly or bool(info.readonly) or device.options.readonly
-        self._window = Window(device, self._ptr, self.lba_bytes, self.size)
+        self._window = Window(device, self._ptr, self.lba_bytes)
         device.windows.add(self)
 
     # ---- state ----
@@ -85,6 +84,11 @@ class NamespaceWindow:
     def closed(self) -> bool:
         """Whether it can be used no more."""
         return self._closed or self._device.ended
+
+    @property
+    def size(self) -> int:
+        """Bytes. It follows the namespace, which may grow, shrink or go."""
+        return lib.ugds_ns_size(self._ptr) if self._ptr else self._size
 
     def _checked(self) -> Window:
         self._ready()
@@ -115,8 +119,10 @@ class NamespaceWindow:
         """Close the C window; -EBUSY while operations use it."""
         if not self._ptr:
             return 0
+        size = lib.ugds_ns_size(self._ptr)
         code = lib.ugds_ns_close(self._ptr)
         if not code:
+            self._size = size
             self._ptr = ffi.NULL
             self.detach()
         return code
@@ -130,7 +136,7 @@ class NamespaceWindow:
             self._device.ptr,
             self.nsid,
             self._base,
-            self.size,
+            self._nbytes,
             int(self.readonly),
             ret,
             err,

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from aiougds._errors import ArgumentError, CapabilityError, OptionError, UGDSError
 from aiougds._ffi import ffi, lib
 from aiougds._options import one_of
+from aiougds._power import check_power, power_cut
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from aiougds._device import Device
@@ -33,9 +35,13 @@ __all__ = [
     "EmulatorCounters",
     "Fault",
     "FaultHandle",
+    "attach",
     "counters",
+    "detach",
     "inject",
+    "power_cut",
     "raise_event",
+    "resize",
 ]
 
 Action = Literal[
@@ -53,6 +59,14 @@ Action = Literal[
     "removed",
     "abort_refused",
     "enable_stuck",
+    "stuck_phase",
+    "free_cid",
+    "bad_sqhd",
+    "reset_refused",
+    "never_ready",
+    "all_ones",
+    "power_cut",
+    "power_off",
 ]
 
 _ACTIONS: Final[dict[str, int]] = {
@@ -70,6 +84,14 @@ _ACTIONS: Final[dict[str, int]] = {
     "removed": lib.UGDS_FAULT_REMOVED,
     "abort_refused": lib.UGDS_FAULT_ABORT_REFUSED,
     "enable_stuck": lib.UGDS_FAULT_ENABLE_STUCK,
+    "stuck_phase": lib.UGDS_FAULT_STUCK_PHASE,
+    "free_cid": lib.UGDS_FAULT_FREE_CID,
+    "bad_sqhd": lib.UGDS_FAULT_BAD_SQHD,
+    "reset_refused": lib.UGDS_FAULT_RESET_REFUSED,
+    "never_ready": lib.UGDS_FAULT_NEVER_READY,
+    "all_ones": lib.UGDS_FAULT_ALL_ONES,
+    "power_cut": lib.UGDS_FAULT_POWER_CUT,
+    "power_off": lib.UGDS_FAULT_POWER_OFF,
 }
 _OPCODES: Final[dict[str, int]] = {
     "flush": lib.UGDS_OP_FLUSH,
@@ -111,10 +133,18 @@ class Fault:
         sct: int = 0,
         sc: int = 0x06,
         dnr: bool = False,
+        more: bool = False,
+        crd: int = 0,
         count: int = 0,
     ) -> Fault:
-        """Complete with that status, and move no data."""
-        field = (sct & 7) << 8 | sc & 0xFF | (0x4000 if dnr else 0)
+        """Complete with that status, and move no data.
+
+        ``dnr`` is "do not retry", ``more`` says that the error log tells more, ``crd``
+        is which retry delay the controller wants (the address option ``crdt``; given
+        only to hosts that asked for it: ``open(retries=...)``).
+        """
+        field = (sct & 7) << 8 | sc & 0xFF | (crd & 3) << 11
+        field |= (0x2000 if more else 0) | (0x4000 if dnr else 0)
         return cls("status", command, count=count, status_field=field)
 
     @classmethod
@@ -130,6 +160,23 @@ class Fault:
         return cls("hold", command, count=count)
 
     @classmethod
+    def power_cut(
+        cls,
+        command: str | int | None = None,
+        *,
+        skip: int = 0,
+        stays_off: bool = False,
+    ) -> Fault:
+        """Lose power in the middle of a command, after ``skip`` matching ones.
+
+        The command never completes; if it writes, it is there in part, or not at all,
+        or all of it, also with FUA. The rest is as with :func:`power_cut`, and needs
+        ``volatile=1`` as well.
+        """
+        action: Action = "power_off" if stays_off else "power_cut"
+        return cls(action, command, skip=skip, count=1)
+
+    @classmethod
     def drop(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
         """Forget commands: no completion, not even on Abort."""
         return cls("drop", command, count=count)
@@ -140,6 +187,93 @@ class Fault:
     ) -> Fault:
         """Complete, but tell nobody."""
         return cls("lose_interrupt", command, count=count)
+
+    @classmethod
+    def spurious_interrupt(
+        cls, command: str | int | None = None, *, count: int = 0
+    ) -> Fault:
+        """Interrupt although nothing has completed, then serve."""
+        return cls("spurious_interrupt", command, count=count)
+
+    @classmethod
+    def early_interrupt(
+        cls, seconds: float, command: str | int | None = None, *, count: int = 0
+    ) -> Fault:
+        """Interrupt once, that long before the completion can be seen."""
+        return cls("early_interrupt", command, count=count, delay_s=seconds)
+
+    @classmethod
+    def dup_cqe(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Complete twice."""
+        return cls("dup_cqe", command, count=count)
+
+    @classmethod
+    def bad_cid(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Before the completion, post one for a command nobody sent."""
+        return cls("bad_cid", command, count=count)
+
+    @classmethod
+    def free_cid(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Before the completion, post one for an identifier in range but not in use."""
+        return cls("free_cid", command, count=count)
+
+    @classmethod
+    def bad_sqid(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Before the completion, post one that names another queue."""
+        return cls("bad_sqid", command, count=count)
+
+    @classmethod
+    def bad_sqhd(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Complete, and tell a submission queue head that cannot be."""
+        return cls("bad_sqhd", command, count=count)
+
+    @classmethod
+    def stuck_phase(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Complete with the phase tag of the round before: nobody can see it.
+
+        Nor what the queue completes after it, until a reset.
+        """
+        return cls("stuck_phase", command, count=count)
+
+    @classmethod
+    def cfs(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Set CSTS.CFS (controller fatal status); nothing completes any more."""
+        return cls("cfs", command, count=count)
+
+    @classmethod
+    def removed(cls, command: str | int | None = None, *, count: int = 0) -> Fault:
+        """Be gone: registers read all ones, nothing completes, no memory is touched."""
+        return cls("removed", command, count=count)
+
+    @classmethod
+    def all_ones(
+        cls, seconds: float, command: str | int | None = None, *, count: int = 0
+    ) -> Fault:
+        """Have registers read all ones, and take no writes, for a time.
+
+        The queues work on meanwhile.
+        """
+        return cls("all_ones", command, count=count, delay_s=seconds)
+
+    @classmethod
+    def abort_refused(cls, *, count: int = 0) -> Fault:
+        """Answer Abort with "not aborted"."""
+        return cls("abort_refused", count=count)
+
+    @classmethod
+    def enable_stuck(cls, *, count: int = 0) -> Fault:
+        """Let CSTS.RDY follow CC.EN in neither direction."""
+        return cls("enable_stuck", count=count)
+
+    @classmethod
+    def reset_refused(cls, *, count: int = 0) -> Fault:
+        """Ignore CC.EN = 0: CSTS.RDY stays, and the controller works on."""
+        return cls("reset_refused", count=count)
+
+    @classmethod
+    def never_ready(cls, *, count: int = 0) -> Fault:
+        """Ignore CC.EN = 1: CSTS.RDY never comes."""
+        return cls("never_ready", count=count)
 
     def on(
         self,
@@ -248,6 +382,8 @@ def inject(target: OnDevice, fault: Fault) -> FaultHandle:
     except (OverflowError, TypeError) as exc:
         raise OptionError(f"{fault!r}: {exc}") from exc
     fault_id = lib.ugds_fault_add(device.ptr, native)
+    if fault.action in ("power_cut", "power_off"):
+        check_power(device, fault_id)
     _check(device, fault_id, "injecting a fault")
     return FaultHandle(device, fault, fault_id)
 
@@ -292,6 +428,57 @@ def raise_event(
             raise _bad(name, value, most)
     dw0 = type | info << 8 | log_page << 16
     _check(device, lib.ugds_emu_event(device.ptr, dw0), "raising an event")
+
+
+def _namespace_id(target: OnDevice, nsid: int | None) -> int:
+    found = getattr(target, "nsid", None) if nsid is None else nsid
+    if not isinstance(found, int):
+        raise OptionError("a controller has several namespaces: nsid is needed")
+    return found
+
+
+def resize(target: OnDevice, nbytes: int, *, nsid: int | None = None) -> None:
+    """Give a namespace another size, and have the controller tell it by an event.
+
+    ``target`` is the namespace, or a controller with ``nsid``. Open objects follow
+    once the event was handled: :attr:`Namespace.size` changes. What is cut off a
+    namespace in memory is gone; a file grows with its namespace and never shrinks.
+    In memory a namespace can grow to 64 GiB.
+    """
+    device = target._device
+    device.check_open()
+    one = _namespace_id(target, nsid)
+    code = _native(lambda: lib.ugds_emu_resize(device.ptr, one, nbytes), nbytes)
+    _check(device, code, f"giving namespace {one} a size of {nbytes} bytes")
+
+
+def detach(target: OnDevice, *, nsid: int | None = None) -> None:
+    """Take a namespace away from its controller, with the event that tells it.
+
+    Operations on it then fail with NamespaceGoneError, or with what the controller
+    answers; :func:`attach` brings it back.
+    """
+    device = target._device
+    device.check_open()
+    one = _namespace_id(target, nsid)
+    code = _native(lambda: lib.ugds_emu_attach(device.ptr, one, 0, 0), one)
+    _check(device, code, f"detaching namespace {one}")
+
+
+def attach(target: OnDevice, nbytes: int = 0, *, nsid: int | None = None) -> None:
+    """Bring a detached namespace back, or make a new one of ``nbytes`` in memory."""
+    device = target._device
+    device.check_open()
+    one = _namespace_id(target, nsid)
+    code = _native(lambda: lib.ugds_emu_attach(device.ptr, one, nbytes, 1), nbytes)
+    _check(device, code, f"attaching namespace {one}")
+
+
+def _native(call: Callable[[], int], value: int) -> int:
+    try:
+        return call()
+    except (OverflowError, TypeError) as exc:
+        raise OptionError(f"{value!r}: {exc}") from exc
 
 
 def _bad(name: str, value: int, most: int) -> ArgumentError:

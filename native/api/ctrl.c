@@ -30,6 +30,7 @@ int api_open(const struct nvme_ctrl_ops *ops, void *t, struct emu_ctrl *emu, con
 		.qprio = p->qprio,
 		.arb_burst = p->arb_burst,
 		.wrr_weights = p->wrr_weights,
+		.retries = p->retries,
 		.spin_ns = (int64_t)p->spin_ns,
 		.hang_io_ns = (int64_t)p->hang_io_ns,
 		.hang_admin_ns = (int64_t)p->hang_admin_ns,
@@ -116,6 +117,7 @@ int ugds_ctrl_info(struct ugds_ctrl *uc, struct ugds_ctrl_info *ret)
 		.acl = c->acl,
 		.aerl = c->aerl,
 		.awupf_blocks = c->awupf + 1, /* zero based in the identify data */
+		.crdt = { c->crdt[0], c->crdt[1], c->crdt[2] },
 		.spin_ns = (uint64_t)c->p.spin_ns,
 		.wake_ns = (uint64_t)c->wake_ns,
 		.open_ns = (uint64_t)c->open_ns,
@@ -163,6 +165,7 @@ int ugds_ctrl_stats(struct ugds_ctrl *uc, struct ugds_ctrl_stats *ret)
 		.read_bytes = st.read_bytes,
 		.write_bytes = st.write_bytes,
 		.errors = st.errors,
+		.retries = st.retries,
 		.commands = st.commands,
 		.doorbells = st.doorbells,
 		.inline_completions = st.inline_done,

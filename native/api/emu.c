@@ -6,7 +6,10 @@
 #include "transport/emu.h"
 
 static_assert(UGDS_EMU_MAX_NS == EMU_MAX_NS, "one limit");
-static_assert(UGDS_FAULT_STATUS == EMU_FAULT_STATUS && UGDS_FAULT_ENABLE_STUCK == EMU_FAULT_ENABLE_STUCK,
+static_assert(UGDS_FAULT_STATUS == EMU_FAULT_STATUS && UGDS_FAULT_POWER_OFF == EMU_FAULT_POWER_OFF,
+	      "one order");
+static_assert(UGDS_GARBLE_SHORT == EMU_GARBLE_SHORT &&
+		      ARRAY_SIZE(((struct ugds_emu_params *)0)->garble) == EMU_PAGES,
 	      "one order");
 static_assert(sizeof(struct ugds_emu_counters) == sizeof(struct emu_counters), "one layout");
 
@@ -40,6 +43,14 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 		.jitter_ns = u->jitter_ns,
 		.channels = u->channels,
 		.seed = u->seed,
+		.volatile_bytes = u->volatile_bytes,
+		.crdt = { (uint16_t)u->crdt[0], (uint16_t)u->crdt[1], (uint16_t)u->crdt[2] },
+		.cap = u->cap,
+		.fake_vs = u->flags & UGDS_EMU_FAKE_VS,
+		.vs = u->vs,
+		.csts = u->csts,
+		.hostile = u->hostile,
+		.hostile_seed = u->hostile_seed,
 	};
 	struct emu_ctrl *emu;
 	struct emu_state st;
@@ -49,6 +60,8 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 
 	memcpy(e.serial, u->serial, sizeof(e.serial) - 1);
 	memcpy(e.model, u->model, sizeof(e.model) - 1);
+	for (uint32_t i = 0; i < EMU_PAGES; i++)
+		e.garble[i] = (struct emu_garble){ u->garble[i].how, u->garble[i].arg };
 	for (uint32_t i = 0; i < e.nr_ns; i++)
 		e.ns[i] = (struct emu_ns_params){
 			.nsid = u->ns[i].nsid,
@@ -99,6 +112,36 @@ int64_t ugds_fault_hits(struct ugds_ctrl *c, int id)
 int ugds_emu_event(struct ugds_ctrl *c, uint32_t dw0)
 {
 	return c->emu ? emu_event(c->emu, dw0) : -EOPNOTSUPP;
+}
+
+int ugds_emu_resize(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes)
+{
+	return c->emu ? emu_ns_resize(c->emu, nsid, nbytes) : -EOPNOTSUPP;
+}
+
+int ugds_emu_attach(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes, int on)
+{
+	return c->emu ? emu_ns_attach(c->emu, nsid, nbytes, on) : -EOPNOTSUPP;
+}
+
+static int nothing(struct nvme_ctrl *c, void *unused)
+{
+	(void)c;
+	(void)unused;
+	return 0;
+}
+
+int ugds_emu_power_cut(struct ugds_ctrl *c, const uint64_t *seed, int stays_off)
+{
+	int rc = c->emu ? emu_power_cut(c->emu, seed, stays_off) : -EOPNOTSUPP;
+
+	if (rc)
+		return rc;
+	/* Housekeeping looks at the registers in the pass that takes the request to look, or in the next. */
+	nvme_hk_at(c->c, now_ns());
+	for (int i = 0; i < 2; i++)
+		nvme_hk_call(c->c, nothing, NULL);
+	return 0;
 }
 
 int ugds_emu_counters(struct ugds_ctrl *c, struct ugds_emu_counters *ret)

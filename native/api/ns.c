@@ -3,12 +3,31 @@
 #include <stdlib.h>
 
 #include "api/api.h"
+#include "nvme/identify.h"
 
 int ugds_ctrl_nsids(struct ugds_ctrl *c, uint32_t *ret_ids, uint32_t max)
 {
-	for (uint32_t i = 0; i < c->c->nr_ns && i < max; i++)
-		ret_ids[i] = c->c->ns[i].nsid;
-	return (int)c->c->nr_ns;
+	/* acquire: entries are complete before they are counted */
+	uint32_t nr = atomic_load_explicit(&c->c->nr_ns, memory_order_acquire), n = 0;
+
+	for (uint32_t i = 0; i < nr; i++) {
+		const struct nvme_nsdata *d = &c->c->ns[i];
+
+		if (!atomic_load_explicit(&d->active, memory_order_relaxed))
+			continue;
+		if (n < max)
+			ret_ids[n] = d->nsid;
+		n++;
+	}
+	/* what was attached later comes last */
+	for (uint32_t i = 1; i < n && i < max; i++)
+		for (uint32_t k = i; k && ret_ids[k] < ret_ids[k - 1]; k--) {
+			uint32_t id = ret_ids[k];
+
+			ret_ids[k] = ret_ids[k - 1];
+			ret_ids[k - 1] = id;
+		}
+	return (int)n;
 }
 
 int ugds_ns_info(struct ugds_ctrl *c, uint32_t nsid, struct ugds_ns_info *ret)
@@ -23,7 +42,7 @@ int ugds_ns_info(struct ugds_ctrl *c, uint32_t nsid, struct ugds_ns_info *ret)
 		.metadata_bytes = d->metadata,
 		.readonly = d->readonly || c->c->p.readonly,
 		.nblocks = d->nblocks,
-		.nbytes = d->nblocks << d->lba_shift,
+		.nbytes = d->usable ? d->nblocks << d->lba_shift : 0,
 		.usable = d->usable,
 		.nawupf_blocks = d->nawupf + 1, /* zero based in the identify data */
 	};
@@ -41,7 +60,7 @@ int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nb
 	uint32_t most;
 	int rc;
 
-	if (!d) {
+	if (!d || !d->active) {
 		rc = nvme_err_set(&ne, -ENOENT, 0, "namespace %u is not active on this controller", nsid);
 		goto fail;
 	}
@@ -92,14 +111,22 @@ int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nb
 	ns->max_bytes = (uint32_t)align_down(most, lba);
 	ns->readonly = readonly || d->readonly || c->p.readonly;
 	ns->base = base;
-	ns->nbytes = nbytes ? nbytes : size - base;
-	atomic_fetch_add_explicit(&c->nr_ns_open, 1, memory_order_relaxed);
+	ns->want = nbytes;
+	ns->data = d;
+	nvme_window_add(c, ns);
 	*ret = (struct ugds_ns *)ns;
 	return 0;
 fail:
 	api_error(err, rc, 0, ne.text);
 	return rc;
 }
+
+uint64_t ugds_ns_size(struct ugds_ns *ns)
+{
+	return atomic_load_explicit(&ns_of(ns)->nbytes, memory_order_relaxed);
+}
+
+int ugds_ns_gone(struct ugds_ns *ns) { return atomic_load_explicit(&ns_of(ns)->gone, memory_order_relaxed); }
 
 int ugds_ns_close(struct ugds_ns *uns)
 {
@@ -108,7 +135,7 @@ int ugds_ns_close(struct ugds_ns *uns)
 	/* acquire: pairs with the release of the last operation's reference */
 	if (atomic_load_explicit(&ns->ref, memory_order_acquire))
 		return -EBUSY;
-	atomic_fetch_sub_explicit(&ns->ctrl->nr_ns_open, 1, memory_order_relaxed);
+	nvme_window_del(ns->ctrl, ns);
 	free(ns);
 	return 0;
 }

@@ -165,7 +165,7 @@ static uint16_t exec(struct emu_actor *a, const struct emu_cmd *c, uint32_t *ret
 		*ret_dw0 = do_abort(a, s);
 		return 0;
 	case NVME_ADM_SET_FEATURES:
-		return emu_set_features(a->e, s, ret_dw0);
+		return emu_set_features(a, s, ret_dw0);
 	case NVME_ADM_GET_FEATURES:
 		return emu_get_features(a->e, s, ret_dw0);
 	case NVME_ADM_ASYNC_EVENT:

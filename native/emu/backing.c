@@ -21,7 +21,8 @@ int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *
 
 	memset(ns, 0, sizeof(*ns));
 	ns->fd = -1;
-	ns->nsid = n->nsid;
+	atomic_init(&ns->nsid, n->nsid);
+	ns->id = n->nsid;
 	ns->shift = (uint8_t)__builtin_ctz(n->lba_bytes);
 	ns->metadata_bytes = n->metadata_bytes;
 	ns->readonly = p->readonly;
@@ -50,8 +51,8 @@ int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *
 			return rc;
 		}
 	}
-	ns->nr_blocks = (ns->nbytes + n->lba_bytes - 1) >> ns->shift;
-	ns->tail_bytes = (uint32_t)(ns->nbytes & (n->lba_bytes - 1));
+	atomic_init(&ns->nr_blocks, (ns->nbytes + n->lba_bytes - 1) >> ns->shift);
+	atomic_init(&ns->tail_bytes, (uint32_t)(ns->nbytes & (n->lba_bytes - 1)));
 	return 0;
 }
 

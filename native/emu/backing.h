@@ -13,17 +13,23 @@
 
 struct emu_params;
 
+#define EMU_MEMORY_MOST \
+	(64ull << 30) /* what a namespace in memory can grow to, if it is not larger already */
+#define EMU_NSID_DETACHED 0xfffffffeu /* reserved (Base 3.2.1): no host sends it */
+
 struct emu_ns {
-	uint32_t nsid;
+	_Atomic uint32_t nsid; /* EMU_NSID_DETACHED: out of sight */
+	uint32_t id; /* what it is when it is attached */
 	uint8_t shift; /* log2 of a block */
 	bool readonly;
 	bool nowait; /* RWF_NOWAIT works */
 	bool memory_like; /* tmpfs: never waits for a device */
 	int fd; /* -1: memory */
 	uint32_t metadata_bytes;
-	uint32_t tail_bytes; /* of a last, partial block: reads as zeros beyond, is not written */
-	uint64_t nr_blocks;
-	uint64_t nbytes; /* of the file or memory */
+	_Atomic uint32_t tail_bytes; /* of a last, partial block: reads as zeros beyond, is not written */
+	_Atomic uint64_t nr_blocks;
+	uint64_t nbytes; /* of the file or memory; written under admin_lock */
+	uint64_t max_bytes; /* that the chunk table has room for */
 	_Atomic uint64_t nr_used; /* memory chunks taken */
 	void *_Atomic *chunks;
 };

@@ -90,9 +90,18 @@ bool emu_cq_full(struct emu_actor *a, struct emu_cq *cq)
 	return next == cq->head;
 }
 
+/* Past the tail, so that a host that believes it sees a full queue; or no position at all. */
+static uint16_t insane_head(const struct emu_cmd *c, uint32_t head)
+{
+	if (le16_get(c->sqe.cid) & 1)
+		return (uint16_t)(0xffff - head);
+	return (uint16_t)(head + 1 == c->sq->size ? 0 : head + 1);
+}
+
 static void put_cqe(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd *c, uint16_t sqid,
 		    uint16_t cid)
 {
+	const uint32_t stuck = c->flags & EMU_CMD_STUCK ? 1 : 0;
 	struct nvme_cqe *cqe;
 
 	if (unlikely(!cq->ring)) {
@@ -104,9 +113,11 @@ static void put_cqe(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd
 	cqe->dw1 = 0;
 	/* acquire: with the entries that this head gives back, their copying is over */
 	cqe->sqhd = le16_put((uint16_t)atomic_load_explicit(&c->sq->head, memory_order_acquire));
+	if (unlikely(c->flags & EMU_CMD_SQHD))
+		cqe->sqhd = le16_put(insane_head(c, le16_get(cqe->sqhd)));
 	cqe->sqid = le16_put(sqid);
 	/* release: the phase tag is the last that the host may see of an entry, and of the data */
-	__atomic_store_n(&cqe->dw3, le32_put(cid | cq->phase << 16 | (uint32_t)c->status << 17),
+	__atomic_store_n(&cqe->dw3, le32_put(cid | (cq->phase ^ stuck) << 16 | (uint32_t)c->status << 17),
 			 __ATOMIC_RELEASE);
 	if (++cq->tail == cq->size) {
 		cq->tail = 0;

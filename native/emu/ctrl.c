@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "emu/internal.h"
+#include "emu/power.h"
 
 #define MEMORY_FETCH_BYTES (64u << 10)
 
@@ -70,6 +70,8 @@ static int parts_new(struct emu_ctrl *e, char *err, size_t err_len)
 	e->channel_free = calloc(e->p.channels + 1, sizeof(*e->channel_free));
 	if (!rc && !e->channel_free)
 		rc = -ENOMEM;
+	if (!rc)
+		rc = emu_power_new(e);
 	if (rc) {
 		snprintf(err, err_len, "no memory for an embedded controller");
 		return rc;
@@ -101,9 +103,10 @@ int emu_new(const struct emu_params *p, struct emu_ctrl **ret, char *err, size_t
 	e->readonly = p->readonly;
 	e->nodata = p->nodata;
 	e->modelled = p->latency_ns || p->latency_per_kib_ns || p->jitter_ns;
-	e->step = p->step && !e->modelled;
+	e->step = p->step && !e->modelled && !p->hostile;
 	e->fetch_bytes = MEMORY_FETCH_BYTES;
-	e->cap = emu_cap_value(p);
+	e->cap = p->cap ? p->cap : emu_cap_value(p);
+	atomic_init(&e->hostile_rng, p->hostile_seed);
 	atomic_store(&e->halted, true);
 	atomic_store(&e->page_bytes, 4096u << p->mpsmin);
 	atomic_store(&e->next_due, INT64_MAX);
@@ -135,6 +138,7 @@ void emu_free(struct emu_ctrl *e)
 	emu_disable(e);
 	pthread_mutex_unlock(&e->reg_lock);
 	emu_workers_stop(e);
+	emu_power_free(e);
 	for (uint32_t i = 0; i < e->nr_ns; i++)
 		emu_backing_close(&e->ns[i]);
 	emu_faults_done(e);

@@ -22,6 +22,20 @@ struct emu_ns_params {
 	uint64_t nbytes; /* 0: the file's own length, whatever it is */
 };
 
+/* What a device may say about itself and garble. */
+enum emu_page { EMU_PAGE_CTRL, EMU_PAGE_NS, EMU_PAGE_LIST, EMU_PAGE_DESC, EMU_PAGE_LOG, EMU_PAGES };
+enum emu_garble_how {
+	EMU_GARBLE_NOT,
+	EMU_GARBLE_ZEROS,
+	EMU_GARBLE_ONES,
+	EMU_GARBLE_RANDOM, /* .arg: the seed */
+	EMU_GARBLE_SHORT, /* .arg: the bytes that arrive */
+};
+struct emu_garble {
+	uint32_t how;
+	uint64_t arg;
+};
+
 struct emu_params {
 	const char *path; /* NULL: memory. Namespace 2 and on: PATH.ns<ID> */
 	bool readonly;
@@ -51,6 +65,16 @@ struct emu_params {
 	uint64_t jitter_ns;
 	uint32_t channels;
 	uint64_t seed;
+	/* > 0: the power can be cut, and what is not durable is lost; so many bytes are remembered for that */
+	uint64_t volatile_bytes;
+	uint16_t crdt[3]; /* command retry delays, units of 100 ms */
+	uint64_t cap; /* 0: what it is; else what the host reads */
+	bool fake_vs; /* the host reads .vs */
+	uint32_t vs;
+	uint32_t csts; /* bits that always read as one */
+	struct emu_garble garble[EMU_PAGES];
+	uint32_t hostile; /* one in so many registers, pages and completions is fuzzed; 0: none */
+	uint64_t hostile_seed;
 	char serial[21];
 	char model[41];
 };
@@ -126,6 +150,14 @@ enum emu_fault_action {
 	EMU_FAULT_REMOVED, /* registers read all ones, nothing completes, no DMA */
 	EMU_FAULT_ABORT_REFUSED, /* Abort answers "not aborted" */
 	EMU_FAULT_ENABLE_STUCK, /* CSTS.RDY never follows CC.EN */
+	EMU_FAULT_STUCK_PHASE, /* the completion is written with the phase tag of the round before */
+	EMU_FAULT_FREE_CID, /* an extra completion first, for an identifier in range that is not in use */
+	EMU_FAULT_BAD_SQHD, /* the completion tells a head that the queue cannot have */
+	EMU_FAULT_RESET_REFUSED, /* CSTS.RDY stays when CC.EN goes, and so does all else */
+	EMU_FAULT_NEVER_READY, /* CC.EN = 1 has no effect */
+	EMU_FAULT_ALL_ONES, /* for .delay_ns registers read all ones and take no writes; the rest works on */
+	EMU_FAULT_POWER_CUT, /* power fails in the middle of the command, and comes back; see emu_power_cut() */
+	EMU_FAULT_POWER_OFF, /* the same, and it stays off */
 };
 
 #define EMU_ANY 0xffffffffu
@@ -148,6 +180,17 @@ int emu_fault_add(struct emu_ctrl *e, const struct emu_fault *f);
 /* -ENOENT when unknown. Commands held by it are served. */
 int emu_fault_clear(struct emu_ctrl *e, int id);
 int64_t emu_fault_hits(struct emu_ctrl *e, int id);
+/* Another size for a namespace (whole blocks), and the event that says so. A file grows with it and never shrinks. */
+int emu_ns_resize(struct emu_ctrl *e, uint32_t nsid, uint64_t nbytes);
+/* Take a namespace away, or bring it back. A new one with @nbytes is made in memory, with blocks as of the first. */
+int emu_ns_attach(struct emu_ctrl *e, uint32_t nsid, uint64_t nbytes, bool on);
+/*
+ * Cut the power: nothing that was on its way completes, and of what was not durable some is lost (by @seed; NULL: by
+ * the next of the generator that emu_params.seed started). Power comes back at once, and the registers are those of a
+ * controller that was just switched on, or it @stays_off, and they read all ones. -ENXIO: its power cannot be cut
+ * (emu_params.volatile_bytes is 0); -ENODEV: there is none; another error: the backing could not be changed.
+ */
+int emu_power_cut(struct emu_ctrl *e, const uint64_t *seed, bool stays_off);
 /* Complete an outstanding asynchronous event request (or queue the event) with this dw0. */
 int emu_event(struct emu_ctrl *e, uint32_t dw0);
 

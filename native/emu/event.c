@@ -83,14 +83,14 @@ void emu_aer_reset(struct emu_ctrl *e)
 	atomic_store(&e->event_bits, 0);
 }
 
-int emu_event_from(struct emu_actor *a, uint32_t dw0)
+int emu_event_from(struct emu_actor *a, uint32_t dw0, uint32_t namespaces)
 {
 	struct emu_ctrl *e = a->e;
 	int rc = -ENOSPC;
 
 	pthread_mutex_lock(&e->aer_lock);
 	if (NVME_AER_TYPE(dw0) == NVME_AER_NOTICE && NVME_AER_INFO(dw0) == NVME_AER_NOTICE_NS)
-		e->ns_changed = true;
+		e->ns_changed |= namespaces;
 	/* a full queue drops the newest: the host has older ones to look at first */
 	if (e->nr_events < EMU_EVENTS) {
 		e->events[e->nr_events++] = dw0;
@@ -108,7 +108,7 @@ void emu_raise_event_bits(struct emu_actor *a)
 
 	for (uint32_t info = 0; bits >> info; info++)
 		if (bits >> info & 1)
-			emu_event_from(a, NVME_AER_ERROR | info << 8 | (uint32_t)NVME_LOG_ERROR << 16);
+			emu_event_from(a, NVME_AER_ERROR | info << 8 | (uint32_t)NVME_LOG_ERROR << 16, 0);
 }
 
 int emu_event(struct emu_ctrl *e, uint32_t dw0)
@@ -116,5 +116,5 @@ int emu_event(struct emu_ctrl *e, uint32_t dw0)
 	/* posting to the admin queue needs no host memory but its ring, so this actor holds nothing */
 	struct emu_actor a = { .e = e };
 
-	return emu_event_from(&a, dw0);
+	return emu_event_from(&a, dw0, UINT32_MAX);
 }

@@ -8,7 +8,8 @@
 /* These concern no single command. */
 static bool is_flag(uint32_t action)
 {
-	return action == EMU_FAULT_ABORT_REFUSED || action == EMU_FAULT_ENABLE_STUCK;
+	return action == EMU_FAULT_ABORT_REFUSED || action == EMU_FAULT_ENABLE_STUCK ||
+	       action == EMU_FAULT_RESET_REFUSED || action == EMU_FAULT_NEVER_READY;
 }
 
 static bool touches(const struct emu_fault *f, uint32_t qid, const struct nvme_sqe *s)
@@ -92,8 +93,10 @@ int emu_fault_add(struct emu_ctrl *e, const struct emu_fault *f)
 	struct emu_fault_entry *t, **last;
 	int id;
 
-	if (f->action < EMU_FAULT_STATUS || f->action > EMU_FAULT_ENABLE_STUCK)
+	if (f->action < EMU_FAULT_STATUS || f->action > EMU_FAULT_POWER_OFF)
 		return -EINVAL;
+	if ((f->action == EMU_FAULT_POWER_CUT || f->action == EMU_FAULT_POWER_OFF) && !e->power)
+		return -ENXIO;
 	if (f->action == EMU_FAULT_STATUS && !(f->status & 0x7ff))
 		return -EINVAL;
 	t = calloc(1, sizeof(*t));

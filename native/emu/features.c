@@ -8,6 +8,7 @@
 #define SEQUENCE_ERROR (NVME_STATUS(NVME_SCT_GENERIC, 0x0c) | EMU_DNR)
 #define NOT_SAVEABLE (NVME_STATUS(NVME_SCT_CMD, 0x0d) | EMU_DNR)
 #define SAVE (1u << 31)
+#define HOST_BEHAVIOR_BYTES 512u
 #define NR_FEATURES 12
 #define BURST_UNLIMITED 7u
 #define TEMP_THRESHOLD 0x0157 /* 70 degrees Celsius */
@@ -23,6 +24,7 @@ void emu_features_reset(struct emu_ctrl *e)
 	e->features[NVME_FEAT_TEMP] = TEMP_THRESHOLD;
 	e->features[NVME_FEAT_VWC] = e->p.vwc;
 	atomic_store_explicit(&e->write_cache, e->p.vwc, memory_order_relaxed);
+	e->acre = false;
 	e->granted_sqs = e->p.queues;
 	e->granted_cqs = e->p.queues;
 }
@@ -56,8 +58,19 @@ static uint16_t set_write_cache(struct emu_ctrl *e, bool on)
 	return on ? 0 : emu_io_flush(e, NVME_NSID_ALL);
 }
 
-uint16_t emu_set_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t *ret_dw0)
+/* Base 5.27.1.18: the first byte asks for retry delays (ACRE). */
+static uint16_t set_host_behavior(struct emu_actor *a, const struct nvme_sqe *s)
 {
+	uint16_t st = emu_copy_from_host(a, s, a->scratch, HOST_BEHAVIOR_BYTES);
+
+	if (!st)
+		a->e->acre = a->scratch[0] & 1;
+	return st;
+}
+
+uint16_t emu_set_features(struct emu_actor *a, const struct nvme_sqe *s, uint32_t *ret_dw0)
+{
+	struct emu_ctrl *e = a->e;
 	uint32_t fid = le32_get(s->cdw10) & 0xff, cdw11 = le32_get(s->cdw11);
 
 	if (le32_get(s->cdw10) & SAVE)
@@ -65,6 +78,8 @@ uint16_t emu_set_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t
 	switch (fid) {
 	case NVME_FEAT_NUM_QUEUES:
 		return set_num_queues(e, cdw11, ret_dw0);
+	case NVME_FEAT_HOST_BEHAVIOR:
+		return set_host_behavior(a, s);
 	case NVME_FEAT_VWC:
 		if (!e->p.vwc)
 			return INVALID_FIELD;

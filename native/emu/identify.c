@@ -17,13 +17,20 @@ static void pad(char *dst, size_t len, const char *src)
 	memcpy(dst, src, n);
 }
 
-static void fill_ctrl(struct emu_ctrl *e, struct nvme_id_ctrl *id)
+static uint32_t highest_id(struct emu_ctrl *e)
 {
-	const struct emu_params *p = &e->p;
 	uint32_t nn = 0;
 
 	for (uint32_t i = 0; i < e->nr_ns; i++)
-		nn = e->ns[i].nsid > nn ? e->ns[i].nsid : nn;
+		nn = e->ns[i].id > nn ? e->ns[i].id : nn;
+	return nn;
+}
+
+static void fill_ctrl(struct emu_ctrl *e, struct nvme_id_ctrl *id)
+{
+	const struct emu_params *p = &e->p;
+	uint32_t nn = highest_id(e);
+
 	id->vid = le16_put(VENDOR_ID);
 	id->ssvid = le16_put(VENDOR_ID);
 	pad(id->sn, sizeof(id->sn), p->serial);
@@ -33,6 +40,8 @@ static void fill_ctrl(struct emu_ctrl *e, struct nvme_id_ctrl *id)
 	id->mdts = p->mdts;
 	id->cntlid = le16_put(1);
 	id->ver = le32_put(0x00020000);
+	for (uint32_t i = 0; i < ARRAY_SIZE(id->crdt); i++)
+		id->crdt[i] = le16_put(p->crdt[i]);
 	id->oaes = le32_put(1u << 8); /* namespace attribute notices */
 	id->oacs = le16_put(p->dbbuf ? NVME_OACS_DBBUF : 0);
 	id->acl = p->acl;
@@ -52,11 +61,12 @@ static void fill_ctrl(struct emu_ctrl *e, struct nvme_id_ctrl *id)
 
 static void fill_ns(struct emu_ctrl *e, struct emu_ns *ns, struct nvme_id_ns *id)
 {
-	uint64_t used = e->nodata ? ns->nr_blocks : emu_backing_used(ns) >> ns->shift;
+	uint64_t blocks = atomic_load_explicit(&ns->nr_blocks, memory_order_relaxed);
+	uint64_t used = e->nodata ? blocks : emu_backing_used(ns) >> ns->shift;
 
-	id->nsze = le64_put(ns->nr_blocks);
-	id->ncap = le64_put(ns->nr_blocks);
-	id->nuse = le64_put(min_u64(used, ns->nr_blocks));
+	id->nsze = le64_put(blocks);
+	id->ncap = le64_put(blocks);
+	id->nuse = le64_put(min_u64(used, blocks));
 	id->nsfeat = 1; /* thin: NUSE is what is stored */
 	id->dlfeat = 1u << 3 | 1; /* deallocated blocks read as zeros; write zeroes may deallocate */
 	id->nsattr = ns->readonly;
@@ -74,7 +84,7 @@ static void put_desc(uint8_t **p, uint8_t type, uint8_t len, const void *value)
 /* Namespace identification descriptors: a UUID made from the serial number, and the command set (NVM). */
 static void fill_desc(struct emu_ctrl *e, struct emu_ns *ns, uint8_t *p)
 {
-	uint64_t state = ns->nsid, half[2];
+	uint64_t state = ns->id, half[2];
 	uint8_t uuid[16], csi = 0;
 
 	for (const char *c = e->p.serial; *c; c++)
@@ -96,9 +106,12 @@ static void fill_active(struct emu_ctrl *e, uint32_t after, le32_t *list)
 	for (;;) {
 		uint32_t best = NVME_NSID_ALL;
 
-		for (uint32_t i = 0; i < e->nr_ns; i++)
-			if (e->ns[i].nsid > last && e->ns[i].nsid < best)
-				best = e->ns[i].nsid;
+		for (uint32_t i = 0; i < e->nr_ns; i++) {
+			uint32_t nsid = atomic_load_explicit(&e->ns[i].nsid, memory_order_relaxed);
+
+			if (nsid > last && nsid < best && nsid != EMU_NSID_DETACHED)
+				best = nsid;
+		}
 		if (best == NVME_NSID_ALL)
 			return;
 		list[n++] = le32_put(best);
@@ -109,26 +122,28 @@ static void fill_active(struct emu_ctrl *e, uint32_t after, le32_t *list)
 uint16_t emu_identify(struct emu_actor *a, const struct nvme_sqe *s)
 {
 	struct emu_ctrl *e = a->e;
-	uint32_t nsid = le32_get(s->nsid), nn = 0;
+	uint32_t nsid = le32_get(s->nsid), nn = highest_id(e);
 	struct emu_ns *ns = emu_ns_find(e, nsid);
 	uint8_t cns = le32_get(s->cdw10) & 0xff;
+	enum emu_page page;
 
 	memset(a->scratch, 0, ID_BYTES);
-	for (uint32_t i = 0; i < e->nr_ns; i++)
-		nn = e->ns[i].nsid > nn ? e->ns[i].nsid : nn;
 	switch (cns) {
 	case NVME_CNS_CTRL:
+		page = EMU_PAGE_CTRL;
 		fill_ctrl(e, (void *)a->scratch);
 		break;
 	case NVME_CNS_ACTIVE_NS:
 		if (nsid >= NVME_NSID_ALL - 1)
 			return NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INVALID_NS) | EMU_DNR;
+		page = EMU_PAGE_LIST;
 		fill_active(e, nsid, (void *)a->scratch);
 		break;
 	case NVME_CNS_NS:
 	case NVME_CNS_NS_DESC:
 		if (!nsid || nsid > nn || (cns == NVME_CNS_NS_DESC && !ns))
 			return NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INVALID_NS) | EMU_DNR;
+		page = cns == NVME_CNS_NS ? EMU_PAGE_NS : EMU_PAGE_DESC;
 		/* an inactive namespace is all zeros */
 		if (ns && cns == NVME_CNS_NS)
 			fill_ns(e, ns, (void *)a->scratch);
@@ -138,5 +153,6 @@ uint16_t emu_identify(struct emu_actor *a, const struct nvme_sqe *s)
 	default:
 		return NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INVALID_FIELD) | EMU_DNR;
 	}
+	emu_garble(e, page, a->scratch, ID_BYTES);
 	return emu_copy_to_host(a, s, a->scratch, ID_BYTES);
 }

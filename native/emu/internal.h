@@ -33,6 +33,8 @@ enum emu_cmd_state { EMU_CMD_FREE, EMU_CMD_TIMED, EMU_CMD_HELD, EMU_CMD_DONE };
 #define EMU_CMD_ABORTED 0x8u /* the host asked before it was fetched */
 #define EMU_CMD_TWICE 0x10u /* its completion is posted twice */
 #define EMU_CMD_EXTRA 0x20u /* a completion that the fault script adds */
+#define EMU_CMD_STUCK 0x40u /* its phase tag is the round's before */
+#define EMU_CMD_SQHD 0x80u /* its SQHD is insane */
 
 /* A command between fetch and completion. One that waits sits in a slot of its queue. */
 struct emu_cmd {
@@ -158,11 +160,12 @@ struct emu_ctrl {
 	pid_t pid;
 	struct emu_iommu io;
 	struct emu_ns ns[EMU_MAX_NS];
-	uint32_t nr_ns;
+	_Atomic uint32_t nr_ns; /* grows under admin_lock */
 	bool readonly;
 	bool nodata;
 	bool step; /* nothing that is fixed at open speaks against stepping */
 	bool modelled; /* a latency model */
+	struct emu_power *power; /* NULL: it cannot be cut */
 	uint32_t fetch_bytes; /* what a thread takes from a queue before others may help */
 
 	/* registers */
@@ -176,6 +179,7 @@ struct emu_ctrl {
 	_Atomic uint32_t page_bytes; /* CC.MPS */
 	_Atomic bool halted; /* nothing is fetched or posted */
 	_Atomic bool removed;
+	_Atomic int64_t ones_until; /* registers read all ones */
 	void *doorbells;
 	size_t doorbell_bytes;
 
@@ -194,7 +198,8 @@ struct emu_ctrl {
 	_Atomic bool write_cache; /* on: a write may complete before it is durable */
 	uint32_t granted_sqs;
 	uint32_t granted_cqs;
-	bool ns_changed;
+	uint32_t ns_changed; /* a bit for each, under aer_lock */
+	bool acre; /* the host wants retry delays (Host Behavior Support) */
 	pthread_mutex_t aer_lock;
 	uint16_t aer_cid[EMU_AER_MAX];
 	uint32_t nr_aer;
@@ -227,6 +232,7 @@ struct emu_ctrl {
 	struct emu_fault_entry *faults;
 	int next_fault_id;
 	_Atomic uint32_t nr_faults;
+	_Atomic uint64_t hostile_rng;
 
 	struct emu_irq irq;
 
@@ -283,6 +289,7 @@ void emu_disable(struct emu_ctrl *e);
 void emu_set_cfs(struct emu_ctrl *e);
 void emu_remove(struct emu_ctrl *e);
 uint64_t emu_cap_value(const struct emu_params *p);
+void emu_registers_reset(struct emu_ctrl *e);
 int emu_check_params(const struct emu_params *p, char *err, size_t err_len);
 
 /* sq.c, cq.c: rings */
@@ -337,6 +344,7 @@ uint16_t emu_copy_from_host(struct emu_actor *a, const struct nvme_sqe *s, void 
 /* io.c */
 struct emu_ns *emu_ns_find(struct emu_ctrl *e, uint32_t nsid);
 uint16_t emu_io_exec(struct emu_actor *a, const struct nvme_sqe *s);
+uint16_t emu_io_read_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s);
 uint16_t emu_io_flush(struct emu_ctrl *e, uint32_t nsid);
 uint64_t emu_io_bytes(struct emu_ctrl *e, const struct nvme_sqe *s);
 /* ranges.c */
@@ -350,7 +358,7 @@ uint16_t emu_io_errno(int rc, bool write);
 uint16_t emu_admin_exec(struct emu_actor *a, const struct emu_cmd *c, uint32_t *ret_dw0, bool *ret_silent);
 uint16_t emu_identify(struct emu_actor *a, const struct nvme_sqe *s);
 uint16_t emu_get_log(struct emu_actor *a, const struct nvme_sqe *s);
-uint16_t emu_set_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t *ret_dw0);
+uint16_t emu_set_features(struct emu_actor *a, const struct nvme_sqe *s, uint32_t *ret_dw0);
 uint16_t emu_get_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t *ret_dw0);
 void emu_features_reset(struct emu_ctrl *e);
 void emu_error_log(struct emu_ctrl *e, const struct emu_cmd *c, uint16_t status);
@@ -359,7 +367,8 @@ bool emu_aer_abort(struct emu_ctrl *e, uint16_t cid);
 void emu_aer_unmask(struct emu_actor *a, uint32_t type);
 void emu_aer_reset(struct emu_ctrl *e);
 void emu_raise_event_bits(struct emu_actor *a);
-int emu_event_from(struct emu_actor *a, uint32_t dw0);
+/* @namespaces: bits of those that changed. */
+int emu_event_from(struct emu_actor *a, uint32_t dw0, uint32_t namespaces);
 
 /* wait.c */
 bool emu_wait_until(struct emu_actor *a, struct emu_cmd *c, int64_t due);
@@ -382,6 +391,13 @@ bool emu_fault_concerns(struct emu_ctrl *e, uint32_t qid, const struct nvme_sqe 
 void emu_faults_done(struct emu_ctrl *e);
 /* Do what @f says; true if the command's fate is settled. */
 bool emu_fault_apply(struct emu_actor *a, struct emu_cmd *c, const struct emu_fault *f, int id);
+
+/* garble.c */
+/* What the address asks to be done to a page before the host gets it; and in hostile mode at random. */
+void emu_garble(struct emu_ctrl *e, enum emu_page page, void *buf, uint32_t nbytes);
+/* Hostile mode: what a register reads as, and what happens to a command. */
+uint64_t emu_hostile_reg(struct emu_ctrl *e, uint32_t off, uint64_t val);
+bool emu_hostile_fault(struct emu_ctrl *e, const struct emu_cmd *c, struct emu_fault *ret);
 
 /* run.c, worker.c, arbiter.c, idle.c */
 static inline void emu_fill_cmd(struct emu_cmd *c, struct emu_sq *sq, const struct nvme_sqe *s)

@@ -3,15 +3,18 @@
 #include <errno.h>
 #include <string.h>
 
-#include "emu/internal.h"
+#include "emu/power.h"
 
 #define GENERIC(sc) NVME_STATUS(NVME_SCT_GENERIC, sc)
 #define PERMANENT(sc) (GENERIC(sc) | EMU_DNR)
 
 struct emu_ns *emu_ns_find(struct emu_ctrl *e, uint32_t nsid)
 {
-	for (uint32_t i = 0; i < e->nr_ns; i++)
-		if (e->ns[i].nsid == nsid)
+	/* acquire: one that was attached just now is complete */
+	uint32_t nr = atomic_load_explicit(&e->nr_ns, memory_order_acquire);
+
+	for (uint32_t i = 0; i < nr; i++)
+		if (atomic_load_explicit(&e->ns[i].nsid, memory_order_relaxed) == nsid)
 			return &e->ns[i];
 	return NULL;
 }
@@ -28,14 +31,17 @@ uint64_t emu_io_bytes(struct emu_ctrl *e, const struct nvme_sqe *s)
 
 uint16_t emu_io_range(struct emu_ns *ns, uint64_t slba, uint64_t nlb, bool write)
 {
-	if (slba > ns->nr_blocks || nlb > ns->nr_blocks - slba)
+	/* a shrinking namespace keeps its memory, so a command that passes just now harms nobody */
+	uint64_t blocks = atomic_load_explicit(&ns->nr_blocks, memory_order_relaxed);
+
+	if (slba > blocks || nlb > blocks - slba)
 		return PERMANENT(NVME_SC_LBA_RANGE);
 	if (!write)
 		return 0;
 	if (ns->readonly)
 		return PERMANENT(NVME_SC_NS_WRITE_PROTECTED);
 	/* the file ends inside its last block, and is not ours to lengthen */
-	if (unlikely(ns->tail_bytes) && slba + nlb == ns->nr_blocks)
+	if (unlikely(atomic_load_explicit(&ns->tail_bytes, memory_order_relaxed)) && slba + nlb == blocks)
 		return NVME_STATUS(NVME_SCT_MEDIA, NVME_SC_WRITE_FAULT) | EMU_DNR;
 	return 0;
 }
@@ -140,7 +146,7 @@ static uint16_t walk(struct emu_actor *a, struct emu_ns *ns, const struct nvme_s
 	return st;
 }
 
-static uint16_t read_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
+uint16_t emu_io_read_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
 {
 	struct emu_ctrl *e = a->e;
 	uint64_t slba = le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
@@ -177,12 +183,15 @@ uint16_t emu_io_flush(struct emu_ctrl *e, uint32_t nsid)
 	uint16_t st = 0;
 
 	for (uint32_t i = 0; i < e->nr_ns; i++) {
-		if (nsid != NVME_NSID_ALL && e->ns[i].nsid != nsid)
+		if (nsid != NVME_NSID_ALL &&
+		    atomic_load_explicit(&e->ns[i].nsid, memory_order_relaxed) != nsid)
 			continue;
-		if (e->ns[i].fd < 0 || e->nodata)
-			continue;
-		emu_stat_add(&e->flushes, 1);
-		st = st ? st : emu_io_errno(emu_backing_sync(&e->ns[i]), true);
+		if (e->ns[i].fd >= 0 && !e->nodata) {
+			emu_stat_add(&e->flushes, 1);
+			st = st ? st : emu_io_errno(emu_backing_sync(&e->ns[i]), true);
+		}
+		if (unlikely(e->power) && !st)
+			emu_power_flushed(e, &e->ns[i]);
 	}
 	return st;
 }
@@ -191,7 +200,9 @@ uint16_t emu_io_exec(struct emu_actor *a, const struct nvme_sqe *s)
 {
 	struct emu_ctrl *e = a->e;
 	uint32_t nsid = le32_get(s->nsid);
-	struct emu_ns *ns = likely(e->ns[0].nsid == nsid) ? &e->ns[0] : emu_ns_find(e, nsid);
+	struct emu_ns *ns = likely(atomic_load_explicit(&e->ns[0].nsid, memory_order_relaxed) == nsid)
+				    ? &e->ns[0]
+				    : emu_ns_find(e, nsid);
 
 	/* no fused operations, no SGLs: neither was advertised */
 	if (unlikely(s->flags))
@@ -220,7 +231,11 @@ uint16_t emu_io_exec(struct emu_actor *a, const struct nvme_sqe *s)
 		return emu_io_dsm(a, ns, s);
 	case NVME_IO_VERIFY:
 		return emu_io_verify(a, ns, s);
+	case NVME_IO_WRITE:
+		if (unlikely(e->power))
+			return emu_power_write(a, ns, s);
+		return emu_io_read_write(a, ns, s);
 	default:
-		return read_write(a, ns, s);
+		return emu_io_read_write(a, ns, s);
 	}
 }

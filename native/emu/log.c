@@ -2,7 +2,7 @@
 /* Log pages (Base 5.16) and what is written into them. */
 #include <string.h>
 
-#include "emu/internal.h"
+#include "emu/power.h"
 
 #define RETAIN_EVENT (1u << 15)
 #define DATA_UNIT 512000ull
@@ -63,7 +63,8 @@ static void fill_smart(struct emu_ctrl *e, struct nvme_smart_log *log)
 	put128(log->data_units_written, (written_bytes + DATA_UNIT - 1) / DATA_UNIT);
 	put128(log->host_reads, reads);
 	put128(log->host_writes, writes);
-	put128(log->power_cycles, 1);
+	put128(log->power_cycles, 1 + emu_power_cuts(e));
+	put128(log->unsafe_shutdowns, emu_power_cuts(e));
 	emu_lock(&e->errlog_lock);
 	put128(log->num_err_log_entries, e->nr_errors);
 	emu_unlock(&e->errlog_lock);
@@ -74,10 +75,11 @@ static void fill_changed_ns(struct emu_ctrl *e, le32_t *list, bool retain)
 	uint32_t n = 0;
 
 	pthread_mutex_lock(&e->aer_lock);
-	for (uint32_t i = 0; e->ns_changed && i < e->nr_ns; i++)
-		list[n++] = le32_put(e->ns[i].nsid);
+	for (uint32_t i = 0; i < e->nr_ns; i++)
+		if (e->ns_changed >> i & 1)
+			list[n++] = le32_put(e->ns[i].id);
 	if (!retain)
-		e->ns_changed = false;
+		e->ns_changed = 0;
 	pthread_mutex_unlock(&e->aer_lock);
 }
 
@@ -119,6 +121,7 @@ uint16_t emu_get_log(struct emu_actor *a, const struct nvme_sqe *s)
 	/* past the page's end there are zeros, as far as the scratch buffer goes */
 	if (off & 3 || off >= size || nbytes > EMU_SCRATCH_BYTES - off)
 		return NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INVALID_FIELD) | EMU_DNR;
+	emu_garble(e, EMU_PAGE_LOG, a->scratch + off, (uint32_t)nbytes);
 	st = emu_copy_to_host(a, s, a->scratch + off, (uint32_t)nbytes);
 	if (!st && !retain)
 		emu_aer_unmask(a, type);

@@ -13,7 +13,7 @@
 
 static size_t table_bytes(const struct emu_ns *ns)
 {
-	return (size_t)((ns->nbytes + EMU_MEMORY_CHUNK - 1) / EMU_MEMORY_CHUNK) * sizeof(*ns->chunks);
+	return (size_t)((ns->max_bytes + EMU_MEMORY_CHUNK - 1) / EMU_MEMORY_CHUNK) * sizeof(*ns->chunks);
 }
 
 static void *map_new(size_t nbytes)
@@ -30,6 +30,7 @@ static void *map_new(size_t nbytes)
 
 int emu_memory_new(struct emu_ns *ns)
 {
+	ns->max_bytes = max_u64(ns->nbytes, EMU_MEMORY_MOST);
 	ns->chunks = map_new(table_bytes(ns));
 	return ns->chunks ? 0 : -ENOMEM;
 }

@@ -53,8 +53,13 @@ int emu_check_params(const struct emu_params *p, char *err, size_t err_len)
 	    !CHECK(dstrd, 0, MAX_DSTRD) || !CHECK(mpsmin, 0, MAX_MPS) || !CHECK(mpsmax, p->mpsmin, MAX_MPS) ||
 	    !CHECK(channels, 0, MAX_CHANNELS) || !CHECK(mdts, 0, 20) || !CHECK(aerl, 0, EMU_AER_MAX - 1) ||
 	    !CHECK(latency_ns, 0, 1ull << 50) || !CHECK(latency_per_kib_ns, 0, 1ull << 30) ||
-	    !CHECK(jitter_ns, 0, 1ull << 50))
+	    !CHECK(jitter_ns, 0, 1ull << 50) || !CHECK(volatile_bytes, 0, 1ull << 40))
 		return -EINVAL;
+	if (p->volatile_bytes && p->nodata) {
+		snprintf(err, err_len,
+			 "volatile needs data that can be lost; leave out data=none, or volatile");
+		return -EINVAL;
+	}
 	for (uint32_t i = 0; i < p->nr_ns; i++)
 		if (!check_ns(p, i, err, err_len))
 			return -EINVAL;

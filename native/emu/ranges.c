@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* I/O commands on ranges of blocks that move no data: write zeroes, deallocate, verify. */
-#include "emu/internal.h"
+#include "emu/power.h"
 
 static uint64_t slba_of(const struct nvme_sqe *s)
 {
@@ -9,6 +9,13 @@ static uint64_t slba_of(const struct nvme_sqe *s)
 
 static uint64_t nlb_of(const struct nvme_sqe *s) { return (le32_get(s->cdw12) & 0xffff) + 1ull; }
 
+static int zero(struct emu_ctrl *e, struct emu_ns *ns, uint64_t slba, uint64_t nlb, bool punch, bool fua)
+{
+	if (unlikely(e->power))
+		return emu_power_zero(e, ns, slba, nlb, punch, fua);
+	return emu_backing_zero(ns, slba << ns->shift, nlb << ns->shift, punch);
+}
+
 uint16_t emu_io_write_zeroes(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
 {
 	uint32_t cdw12 = le32_get(s->cdw12);
@@ -16,8 +23,7 @@ uint16_t emu_io_write_zeroes(struct emu_actor *a, struct emu_ns *ns, const struc
 
 	if (st || a->e->nodata)
 		return st;
-	st = emu_io_errno(emu_backing_zero(ns, slba_of(s) << ns->shift, nlb_of(s) << ns->shift,
-					   cdw12 & NVME_WZ_DEAC),
+	st = emu_io_errno(zero(a->e, ns, slba_of(s), nlb_of(s), cdw12 & NVME_WZ_DEAC, cdw12 & NVME_RW_FUA),
 			  true);
 	if (!st && (cdw12 & NVME_RW_FUA || !atomic_load_explicit(&a->e->write_cache, memory_order_relaxed)))
 		st = emu_io_errno(emu_backing_sync(ns), true);
@@ -44,11 +50,11 @@ uint16_t emu_io_dsm(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sq
 		uint64_t slba = le64_get(range[i].slba), nlb = le32_get(range[i].nlb);
 
 		/* advice: a partial last block keeps what it has */
-		if (ns->tail_bytes && nlb && slba + nlb == ns->nr_blocks)
+		if (atomic_load_explicit(&ns->tail_bytes, memory_order_relaxed) && nlb &&
+		    slba + nlb == atomic_load_explicit(&ns->nr_blocks, memory_order_relaxed))
 			nlb--;
 		if (nlb)
-			st = emu_io_errno(emu_backing_zero(ns, slba << ns->shift, nlb << ns->shift, true),
-					  true);
+			st = emu_io_errno(zero(a->e, ns, slba, nlb, true, false), true);
 	}
 	return st;
 }

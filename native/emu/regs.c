@@ -2,7 +2,7 @@
 /* Controller properties (Base 3.1.3), bring-up and shutdown. */
 #include <string.h>
 
-#include "emu/internal.h"
+#include "emu/power.h"
 
 #define VERSION_2_0 0x00020000u
 #define NSSR_MAGIC 0x4e564d65u
@@ -27,14 +27,14 @@ static uint64_t read_any(struct emu_ctrl *e, uint32_t off)
 	case NVME_REG_CAP + 4:
 		return e->cap >> 32;
 	case NVME_REG_VS:
-		return VERSION_2_0;
+		return e->p.fake_vs ? e->p.vs : VERSION_2_0;
 	case NVME_REG_INTMS:
 	case NVME_REG_INTMC:
 		return atomic_load(&e->irq.mask);
 	case NVME_REG_CC:
 		return atomic_load(&e->cc);
 	case NVME_REG_CSTS:
-		return atomic_load(&e->csts);
+		return atomic_load(&e->csts) | e->p.csts;
 	case NVME_REG_AQA:
 		return e->aqa;
 	case NVME_REG_ASQ:
@@ -50,16 +50,26 @@ static uint64_t read_any(struct emu_ctrl *e, uint32_t off)
 	}
 }
 
+/* Nobody answers on the bus. */
+static bool silent(struct emu_ctrl *e)
+{
+	int64_t until = atomic_load(&e->ones_until);
+
+	if (unlikely(e->power))
+		emu_power_look(e);
+	return atomic_load(&e->removed) || (until && now_ns() < until);
+}
+
 static uint64_t reg_read(struct emu_ctrl *e, uint32_t off)
 {
 	uint64_t v;
 
-	if (atomic_load(&e->removed))
+	if (silent(e))
 		return UINT64_MAX;
 	pthread_mutex_lock(&e->reg_lock);
 	v = read_any(e, off);
 	pthread_mutex_unlock(&e->reg_lock);
-	return v;
+	return unlikely(e->p.hostile) ? emu_hostile_reg(e, off, v) : v;
 }
 
 uint32_t emu_reg_read32(struct emu_ctrl *e, uint32_t off) { return (uint32_t)reg_read(e, off); }
@@ -118,25 +128,37 @@ static void write_cc(struct emu_ctrl *e, uint32_t val)
 {
 	uint32_t old = atomic_load(&e->cc);
 
-	if ((old ^ val) & NVME_CC_EN && emu_fault_flag(e, EMU_FAULT_ENABLE_STUCK, EMU_ANY))
+	bool on = val & NVME_CC_EN && !(old & NVME_CC_EN), off = !(val & NVME_CC_EN) && old & NVME_CC_EN;
+
+	if ((on || off) && emu_fault_flag(e, EMU_FAULT_ENABLE_STUCK, EMU_ANY))
+		return;
+	if ((on && emu_fault_flag(e, EMU_FAULT_NEVER_READY, EMU_ANY)) ||
+	    (off && emu_fault_flag(e, EMU_FAULT_RESET_REFUSED, EMU_ANY)))
 		return;
 	atomic_store(&e->cc, val);
 	if (NVME_CC_GET_SHN(val) && !NVME_CC_GET_SHN(old))
 		shut_down(e);
-	if (val & NVME_CC_EN && !(old & NVME_CC_EN))
+	if (on)
 		enable(e, val);
-	else if (!(val & NVME_CC_EN) && old & NVME_CC_EN)
+	else if (off)
 		emu_disable(e);
+}
+
+/* As they are at power on. Under reg_lock. */
+void emu_registers_reset(struct emu_ctrl *e)
+{
+	atomic_store(&e->cc, 0);
+	e->aqa = 0;
+	e->asq = 0;
+	e->acq = 0;
+	atomic_store(&e->csts, 0);
 }
 
 /* NVM subsystem reset: as power on, but that CSTS tells. */
 static void subsystem_reset(struct emu_ctrl *e)
 {
 	emu_disable(e);
-	atomic_store(&e->cc, 0);
-	e->aqa = 0;
-	e->asq = 0;
-	e->acq = 0;
+	emu_registers_reset(e);
 	atomic_store(&e->csts, NVME_CSTS_NSSRO);
 }
 
@@ -189,7 +211,7 @@ static void write_any(struct emu_ctrl *e, uint32_t off, uint32_t val)
 
 void emu_reg_write32(struct emu_ctrl *e, uint32_t off, uint32_t val)
 {
-	if (atomic_load(&e->removed))
+	if (silent(e))
 		return;
 	if (off >= NVME_REG_DBS) {
 		if (off - NVME_REG_DBS > e->doorbell_bytes - sizeof(uint32_t) || off & 3)

@@ -31,6 +31,11 @@ void emu_run(struct emu_actor *a, struct emu_cmd *c)
 		if (emu_fault_apply(a, c, &f, id))
 			return;
 	}
+	if (unlikely(e->p.hostile) && !(c->flags & EMU_CMD_FAULTED) && emu_hostile_fault(e, c, &f)) {
+		c->flags |= EMU_CMD_FAULTED;
+		if (emu_fault_apply(a, c, &f, -1))
+			return;
+	}
 	if (unlikely(e->modelled) && c->sq->qid && !(c->flags & EMU_CMD_DELAYED)) {
 		c->flags |= EMU_CMD_DELAYED;
 		if (!emu_wait_until(a, c, emu_latency_due(e, &c->sqe)))

@@ -21,7 +21,7 @@ static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe
 		return s->opcode != NVME_IO_DSM; /* its ranges need a buffer */
 	if (s->opcode != NVME_IO_READ)
 		return false;
-	if (unlikely(ns->nsid != le32_get(s->nsid)))
+	if (unlikely(atomic_load_explicit(&ns->nsid, memory_order_relaxed) != le32_get(s->nsid)))
 		ns = emu_ns_find(e, le32_get(s->nsid));
 	return ns && (ns->fd < 0 || ns->nowait || ns->memory_like) &&
 	       ((le32_get(s->cdw12) & 0xffff) + 1ull) << ns->shift <= STEP_BYTES;

@@ -43,6 +43,8 @@ struct ugds_open_params {
 	uint32_t qprio; /* 0 urgent .. 3 low, for all I/O queues of the plain kind */
 	uint32_t arb_burst; /* 2^n commands, 7: no limit */
 	uint32_t wrr_weights; /* low 7:0, medium 15:8, high 23:16, zero based */
+	uint32_t retries; /* of a command that failed without Do Not Retry; 0: none */
+	uint32_t reserved;
 	uint64_t spin_ns; /* inline budget */
 	uint64_t hang_io_ns;
 	uint64_t hang_admin_ns;
@@ -57,7 +59,20 @@ struct ugds_open_params {
 #define UGDS_EMU_DBBUF 0x20
 #define UGDS_EMU_STEP 0x40
 
+#define UGDS_EMU_FAKE_VS 0x80
+
 #define UGDS_EMU_MAX_NS 32
+
+#define UGDS_GARBLE_ZEROS 1
+#define UGDS_GARBLE_ONES 2
+#define UGDS_GARBLE_RANDOM 3 /* arg: the seed */
+#define UGDS_GARBLE_SHORT 4 /* arg: the bytes that arrive */
+
+struct ugds_emu_garble {
+	uint32_t how; /* 0: not at all */
+	uint32_t reserved;
+	uint64_t arg;
+};
 
 struct ugds_emu_ns {
 	uint32_t nsid;
@@ -87,6 +102,15 @@ struct ugds_emu_params {
 	uint64_t latency_per_kib_ns;
 	uint64_t jitter_ns;
 	uint64_t seed;
+	uint64_t volatile_bytes; /* > 0: the power can be cut; so much is remembered of what a cut may lose */
+	uint64_t cap; /* 0: its own; else what CAP reads as */
+	uint32_t vs; /* with UGDS_EMU_FAKE_VS: what VS reads as */
+	uint32_t csts; /* bits of CSTS that always read as one */
+	uint32_t crdt[4]; /* command retry delays 1 to 3, units of 100 ms */
+	struct ugds_emu_garble garble[5]; /* controller, namespace, list, descriptors, logs */
+	uint64_t hostile_seed;
+	uint32_t hostile; /* one in so many of what it says is fuzzed; 0: none */
+	uint32_t reserved;
 	char serial[24];
 	char model[48];
 	uint32_t nr_ns;
@@ -144,6 +168,8 @@ struct ugds_ctrl_info {
 	uint32_t acl; /* zero based */
 	uint32_t aerl; /* zero based */
 	uint32_t awupf_blocks;
+	uint32_t crdt[3]; /* command retry delays in force, units of 100 ms */
+	uint32_t reserved;
 	uint64_t spin_ns;
 	uint64_t wake_ns; /* cost of a wake-up, calibrated at open */
 	uint64_t open_ns; /* bring-up time */
@@ -163,6 +189,7 @@ struct ugds_ctrl_stats {
 	uint64_t read_bytes;
 	uint64_t write_bytes;
 	uint64_t errors;
+	uint64_t retries; /* commands sent again */
 	uint64_t commands;
 	uint64_t doorbells;
 	uint64_t inline_completions; /* operations that ended inside the submitting call */
@@ -205,6 +232,10 @@ int ugds_ns_info(struct ugds_ctrl *c, uint32_t nsid, struct ugds_ns_info *ret);
  * relative to it. @readonly is enforced here. */
 int ugds_ns_open(struct ugds_ctrl *c, uint32_t nsid, uint64_t base, uint64_t nbytes, int readonly,
 		 struct ugds_ns **ret, struct ugds_error *err);
+/* Bytes of it now: it follows the namespace. */
+uint64_t ugds_ns_size(struct ugds_ns *ns);
+/* 1: detached, or formatted anew. */
+int ugds_ns_gone(struct ugds_ns *ns);
 /* -EBUSY while operations use it. */
 int ugds_ns_close(struct ugds_ns *ns);
 
@@ -277,6 +308,7 @@ struct ugds_completion {
  * errno: nothing was sent, or it was and failed (ugds_chan_last() tells: token is 0 when nothing was sent).
  *   -EINVAL unaligned, -ERANGE past the end of the namespace window, -EFAULT past the mapping, -ESTALE mapping,
  *   -EROFS namespace or memory is read-only, -EBUSY the range is still in the hands of a timed-out command,
+ *   -ENXIO the namespace was detached or formatted anew,
  *   -EHOSTDOWN wedged or resetting, -ENODEV removed, -ESHUTDOWN closed, -EOPNOTSUPP command not offered.
  */
 int64_t ugds_rw(struct ugds_chan *ch, struct ugds_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
@@ -396,6 +428,14 @@ int ugds_ctrl_quarantine(struct ugds_ctrl *c, struct ugds_stuck *out, uint32_t m
 #define UGDS_FAULT_REMOVED 12
 #define UGDS_FAULT_ABORT_REFUSED 13
 #define UGDS_FAULT_ENABLE_STUCK 14
+#define UGDS_FAULT_STUCK_PHASE 15
+#define UGDS_FAULT_FREE_CID 16
+#define UGDS_FAULT_BAD_SQHD 17
+#define UGDS_FAULT_RESET_REFUSED 18
+#define UGDS_FAULT_NEVER_READY 19
+#define UGDS_FAULT_ALL_ONES 20
+#define UGDS_FAULT_POWER_CUT 21
+#define UGDS_FAULT_POWER_OFF 22
 #define UGDS_FAULT_ANY 0xffffffff
 
 struct ugds_fault {
@@ -416,6 +456,13 @@ int ugds_fault_add(struct ugds_ctrl *c, const struct ugds_fault *f);
 int ugds_fault_clear(struct ugds_ctrl *c, int id);
 int64_t ugds_fault_hits(struct ugds_ctrl *c, int id);
 int ugds_emu_event(struct ugds_ctrl *c, uint32_t dw0);
+/* Cut the power, which comes back at once or @stays_off; returns when the controller's state says so. What is lost is
+ * chosen by *@seed, or by the generator that ugds_emu_params.seed started. -ENXIO: opened without volatile_bytes. */
+int ugds_emu_power_cut(struct ugds_ctrl *c, const uint64_t *seed, int stays_off);
+/* Another size for a namespace, with the event that tells. -ENOENT, -EINVAL (whole blocks), -EFBIG, -EROFS. */
+int ugds_emu_resize(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes);
+/* Take a namespace away (@on 0), bring it back, or make a new one of @nbytes in memory. -ENOENT, -EEXIST, -EINVAL. */
+int ugds_emu_attach(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes, int on);
 
 struct ugds_emu_counters {
 	uint64_t iommu_faults;

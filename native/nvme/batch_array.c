@@ -40,14 +40,15 @@ static int check_all(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_m
 		     uint32_t n, uint32_t *ret_bad)
 {
 	const uint64_t lba_mask = (1ull << ns->lba_shift) - 1, first = m->first_off;
-	const uint64_t last_off = ns->nbytes - a->nbytes, last_buf = m->nbytes - a->nbytes;
+	const uint64_t size = atomic_load_explicit(&ns->nbytes, memory_order_relaxed);
+	const uint64_t last_off = size - a->nbytes, last_buf = m->nbytes - a->nbytes;
 	uint64_t blocks = 0, bytes = 0, over = last_off | last_buf;
 
 	if (!a->nbytes)
 		return -ENODATA;
 	/* what concerns all items alike is judged by the first */
 	if (a->opcode != NVME_IO_READ || !(m->flags & DMA_WRITE) || a->nbytes & lba_mask ||
-	    a->nbytes > ns->nbytes || a->nbytes > m->nbytes || over >> 63 ||
+	    a->nbytes > size || a->nbytes > m->nbytes || over >> 63 ||
 	    atomic_load_explicit(&m->nr_stuck, memory_order_relaxed))
 		return find_bad(c, ns, m, a, n, ret_bad);
 	/* gathered: the low bits of all, and in the top bit whether one is negative or past its last place */

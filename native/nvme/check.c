@@ -27,6 +27,8 @@ int nvme_check_opcode(const struct nvme_ctrl *c, const struct nvme_ns *ns, uint3
 
 	if (err)
 		return err;
+	if (atomic_load_explicit(&ns->gone, memory_order_relaxed))
+		return -ENXIO;
 	if (ns->readonly &&
 	    (opcode == NVME_IO_WRITE || opcode == NVME_IO_WRITE_ZEROES || opcode == NVME_IO_DSM))
 		return -EROFS;

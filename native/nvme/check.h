@@ -12,6 +12,9 @@ int nvme_check_opcode(const struct nvme_ctrl *c, const struct nvme_ns *ns, uint3
 static inline int nvme_check_range(struct nvme_ctrl *c, const struct nvme_ns *ns, struct mem_map *m,
 				   uint64_t buf_off, uint64_t nbytes, uint64_t offset, uint32_t opcode)
 {
+	/* once: it may change meanwhile */
+	uint64_t size = atomic_load_explicit(&ns->nbytes, memory_order_relaxed);
+
 	if (unlikely(opcode != NVME_IO_READ)) {
 		int err = nvme_check_opcode(c, ns, opcode);
 
@@ -20,8 +23,8 @@ static inline int nvme_check_range(struct nvme_ctrl *c, const struct nvme_ns *ns
 	}
 	if (unlikely((offset | nbytes) & ((1ull << ns->lba_shift) - 1)))
 		return -EINVAL;
-	if (unlikely(offset > ns->nbytes || nbytes > ns->nbytes - offset))
-		return -ERANGE;
+	if (unlikely(offset > size || nbytes > size - offset))
+		return atomic_load_explicit(&ns->gone, memory_order_relaxed) ? -ENXIO : -ERANGE;
 	if (!m)
 		return 0;
 	if (unlikely(buf_off > m->nbytes || nbytes > m->nbytes - buf_off))

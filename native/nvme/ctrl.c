@@ -115,6 +115,7 @@ static struct nvme_ctrl *ctrl_alloc(const struct nvme_ctrl_ops *ops, void *t)
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_mutex_init(&c->admin_lock, NULL);
 	pthread_mutex_init(&c->stray_lock, NULL);
+	pthread_mutex_init(&c->ns_lock, NULL);
 	return c;
 }
 
@@ -137,6 +138,7 @@ static void ctrl_free(struct nvme_ctrl *c, bool safe)
 	if (c->event_fd >= 0)
 		close(c->event_fd);
 	pthread_mutex_destroy(&c->stray_lock);
+	pthread_mutex_destroy(&c->ns_lock);
 	pthread_mutex_destroy(&c->admin_lock);
 	pthread_mutex_destroy(&c->lock);
 	free(c->gone);

@@ -38,6 +38,7 @@ struct nvme_open_params {
 	uint32_t qprio;
 	uint32_t arb_burst;
 	uint32_t wrr_weights;
+	uint32_t retries;
 	int64_t spin_ns;
 	int64_t hang_io_ns;
 	int64_t hang_admin_ns;
@@ -63,6 +64,7 @@ struct nvme_nsdata {
 	_Atomic uint64_t nblocks;
 	_Atomic bool readonly;
 	_Atomic bool usable;
+	_Atomic bool active; /* attached, in whatever format */
 };
 
 /* A window of a namespace: what an operation is checked against. Counted by operations in flight. */
@@ -72,9 +74,13 @@ struct nvme_ns {
 	uint32_t lba_shift;
 	uint32_t max_bytes; /* a command's data, whole blocks */
 	bool readonly;
+	_Atomic bool gone; /* detached, or formatted otherwise */
 	uint64_t base; /* bytes */
-	uint64_t nbytes;
+	_Atomic uint64_t nbytes; /* follows the namespace's size */
 	_Atomic uint32_t ref; /* operations and batches in flight */
+	uint64_t want; /* bytes asked for, 0: to the end */
+	const struct nvme_nsdata *data;
+	struct nvme_ns *next; /* ctrl->windows */
 };
 
 /* An admin command on its way through the housekeeping thread. The submitter fills it with refs = 1 (its
@@ -129,6 +135,8 @@ struct nvme_ctrl {
 	uint32_t nn;
 	uint32_t tr_flags; /* NVME_TR_* */
 	uint32_t oaes;
+	uint16_t crdt
+		[3]; /* command retry delays, units of 100 ms; 0 unless the controller applies them for us */
 	uint32_t rtd3e_us; /* shutdown latency the controller declares */
 	bool enabled; /* CC.EN is set, by us */
 	bool identified;
@@ -140,8 +148,12 @@ struct nvme_ctrl {
 	char serial[21];
 	char model[41];
 	char firmware[9];
-	struct nvme_nsdata *ns;
-	uint32_t nr_ns;
+	struct nvme_nsdata
+		*ns; /* never moves once there are windows; housekeeping adds what is attached later */
+	_Atomic uint32_t nr_ns;
+	uint32_t max_ns; /* entries that it has room for */
+	pthread_mutex_t ns_lock; /* a leaf: the windows, and their fitting to a new size */
+	struct nvme_ns *windows;
 	int64_t open_ns;
 	int64_t wake_ns;
 

@@ -3,9 +3,16 @@
 #include "nvme/end.h"
 
 #include "nvme/chan.h"
+#include "nvme/retry.h"
+
+#define STATUS_CODE 0x7ffu /* without CRD, More and Do Not Retry */
 
 void nvme_op_failed(struct nvme_lane *l, struct nvme_op *op, const struct nvme_done *d)
 {
+	const uint16_t code = d->status & STATUS_CODE;
+
+	if (l->ctrl->p.retries && nvme_retry_failed(l, op, d))
+		return;
 	l->st.errors++;
 	if (!op->status) {
 		op->status = d->status;
@@ -13,8 +20,9 @@ void nvme_op_failed(struct nvme_lane *l, struct nvme_op *op, const struct nvme_d
 	}
 	if (!op->err)
 		op->err = nvme_status_errno(d->status);
-	if (d->status == NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_REQUESTED) ||
-	    d->status == NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_SQ_DELETED)) {
+	nvme_retry_drop(l, op, op->err);
+	if (code == NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_REQUESTED) ||
+	    code == NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_SQ_DELETED)) {
 		if (op->outcome == NVME_DONE)
 			op->outcome = NVME_ABORTED;
 		if (op->flags & NVME_OPF_CANCELLED)
@@ -65,6 +73,8 @@ void nvme_op_end_rare(struct nvme_lane *l, struct nvme_op *op)
 	bool stray = nvme_op_state(op) == NVME_OP_STRAY;
 
 	drop_timer(op);
+	if (op->flags & NVME_OPF_RETRIED)
+		nvme_retry_forget(l, op);
 	if (unlikely(stray))
 		stray_back(l, op);
 	nvme_puts_add(l, op->map, op->ns, 1);

@@ -53,14 +53,37 @@ static void scan_done(struct nvme_admin_req *req)
 {
 	struct nvme_hk_req *r = req->arg;
 	struct nvme_ns_facts f = { 0 };
+	struct nvme_hk *hk = r->c->hk;
 
 	r->busy = false;
 	if (req->err && !req->status)
 		return; /* never answered: it says nothing about the namespace */
 	if (!req->err)
 		nvme_ns_parse(r->c, req->data, &f);
-	nvme_ns_update(&r->c->ns[r->c->hk->scan_at], &f);
-	r->c->hk->scan_at++;
+	if (hk->scan_at < hk->scan_nr)
+		nvme_ns_update(r->c, &r->c->ns[hk->scan_at], &f);
+	else if (f.active)
+		nvme_ns_append(r->c, hk->fresh[hk->scan_at - hk->scan_nr], &f);
+	hk->scan_at++;
+}
+
+/* The first 1024 identifiers, ascending; what is not known yet is looked at after what is. */
+static void list_done(struct nvme_admin_req *req)
+{
+	struct nvme_hk_req *r = req->arg;
+	struct nvme_hk *hk = r->c->hk;
+	const le32_t *ids = req->data;
+	uint32_t last = 0;
+
+	r->busy = false;
+	hk->scan_at = 0;
+	hk->scan_nr = r->c->nr_ns;
+	hk->nr_fresh = 0;
+	for (uint32_t i = 0; !req->err && i < NVME_HK_DATA / sizeof(*ids) && le32_get(ids[i]) > last; i++) {
+		last = le32_get(ids[i]);
+		if (!nvme_ctrl_ns(r->c, last) && hk->nr_fresh < NVME_HK_FRESH)
+			hk->fresh[hk->nr_fresh++] = last;
+	}
 }
 
 static int init_req(struct nvme_ctrl *c, struct nvme_hk_req *r, uint8_t opcode, bool data,
@@ -89,7 +112,6 @@ int nvme_hk_events_init(struct nvme_ctrl *c)
 
 	hk->nr_aer = min_u32(min_u32(c->aerl + 1, NVME_HK_AERS), room);
 	hk->nr_abort = min_u32(c->acl + 1, NVME_HK_ABORTS);
-	hk->scan_at = c->nr_ns;
 	for (uint32_t i = 0; i < hk->nr_aer; i++)
 		init_req(c, &hk->aer[i], NVME_ADM_ASYNC_EVENT, false, aer_done);
 	for (uint32_t i = 0; i < hk->nr_abort; i++)
@@ -97,6 +119,8 @@ int nvme_hk_events_init(struct nvme_ctrl *c)
 	err = init_req(c, &hk->log, NVME_ADM_GET_LOG, true, plain_done);
 	if (!err)
 		err = init_req(c, &hk->scan, NVME_ADM_IDENTIFY, true, scan_done);
+	if (!err)
+		err = init_req(c, &hk->list, NVME_ADM_IDENTIFY, true, list_done);
 	return err;
 }
 
@@ -104,6 +128,7 @@ void nvme_hk_events_done(struct nvme_hk *hk)
 {
 	free(hk->log.req.data);
 	free(hk->scan.req.data);
+	free(hk->list.req.data);
 }
 
 void nvme_hk_events_rearm(struct nvme_ctrl *c)
@@ -111,6 +136,7 @@ void nvme_hk_events_rearm(struct nvme_ctrl *c)
 	for (uint32_t i = 0; i < c->hk->nr_aer; i++)
 		c->hk->aer[i].off = false;
 	memset(c->hk->logs, 0, sizeof(c->hk->logs));
+	c->hk->scan_again = true; /* a change that was told while it was down is not told again */
 }
 
 static uint32_t log_bytes(uint32_t lid)
@@ -152,15 +178,15 @@ static bool send_scan(struct nvme_ctrl *c, int64_t now)
 {
 	struct nvme_hk *hk = c->hk;
 
-	if (hk->scan_at >= c->nr_ns) {
-		if (!hk->scan_again)
+	if (hk->scan_at >= hk->scan_nr + hk->nr_fresh) {
+		hk->list.req.sqe.cdw10 = le32_put(NVME_CNS_ACTIVE_NS);
+		if (!hk->scan_again || !send(c, &hk->list, now))
 			return false;
 		hk->scan_again = false;
-		hk->scan_at = 0;
+		return true;
 	}
-	if (hk->scan_at >= c->nr_ns)
-		return false;
-	hk->scan.req.sqe.nsid = le32_put(c->ns[hk->scan_at].nsid);
+	hk->scan.req.sqe.nsid = le32_put(hk->scan_at < hk->scan_nr ? c->ns[hk->scan_at].nsid
+								   : hk->fresh[hk->scan_at - hk->scan_nr]);
 	hk->scan.req.sqe.cdw10 = le32_put(NVME_CNS_NS);
 	return send(c, &hk->scan, now);
 }
@@ -214,7 +240,7 @@ void nvme_hk_events_run(struct nvme_ctrl *c, int64_t now)
 			sent |= send(c, &hk->aer[i], now);
 	if (!hk->log.busy)
 		sent |= send_log(c, now);
-	if (!hk->scan.busy)
+	if (!hk->scan.busy && !hk->list.busy)
 		sent |= send_scan(c, now);
 	if (sent)
 		c->admin->ops->kick(c->admin, false);

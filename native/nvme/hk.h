@@ -10,6 +10,7 @@
 #define NVME_HK_ABORTS 4
 #define NVME_HK_ABORT_QUEUE 64
 #define NVME_HK_DATA 4096u
+#define NVME_HK_FRESH 32
 
 /* An admin command of housekeeping's own. */
 struct nvme_hk_req {
@@ -43,7 +44,11 @@ struct nvme_hk {
 	struct nvme_hk_req log; /* reading a page re-arms the event it belongs to */
 	uint32_t logs[8]; /* bit mask of pages to be read */
 	struct nvme_hk_req scan;
-	uint32_t scan_at; /* next namespace to look at; nr_ns: none */
+	struct nvme_hk_req list; /* the active namespaces */
+	uint32_t scan_at; /* next namespace to look at, in c->ns and then in fresh */
+	uint32_t scan_nr; /* so many of c->ns are looked at */
+	uint32_t fresh[NVME_HK_FRESH]; /* identifiers that are not in c->ns */
+	uint32_t nr_fresh;
 	bool scan_again;
 	struct nvme_hk_req abort[NVME_HK_ABORTS];
 	uint32_t nr_abort;

@@ -8,6 +8,8 @@
 
 #define MAX_NS 4096 /* looked at; a list that is longer is cut */
 #define LIST_IDS 1024
+#define SPARE_NS 32 /* namespaces that can be attached while it is open */
+#define SHIFT_MOST 31 /* of a block size that is remembered, for its words */
 
 static int identify(struct nvme_ctrl *c, uint32_t cns, uint32_t nsid, void *data, uint16_t *ret_status)
 {
@@ -57,12 +59,12 @@ static int identify_ctrl(struct nvme_ctrl *c, bool again, struct nvme_err *err)
 			"(SQES 0x%02x, CQES 0x%02x): it has no NVM command set",
 			id.sqes, id.cqes);
 	copy_text(serial, id.sn, sizeof(id.sn));
-	if (again && (strcmp(serial, c->serial) || le32_get(id.nn) != c->nn))
-		return nvme_err_set(err, -ENODEV, 0,
-				    "after the reset another controller answers (serial %s, %u namespaces; "
-				    "it was %s, %u); "
-				    "close and open it again",
-				    serial, le32_get(id.nn), c->serial, c->nn);
+	if (again && strcmp(serial, c->serial))
+		return nvme_err_set(
+			err, -ENODEV, 0,
+			"after the reset another controller answers (serial %s; it was %s); close and "
+			"open it again",
+			serial, c->serial);
 	if (again)
 		return 0; /* others read these without a lock */
 	memcpy(c->serial, serial, sizeof(serial));
@@ -79,6 +81,8 @@ static int identify_ctrl(struct nvme_ctrl *c, bool again, struct nvme_err *err)
 	c->aerl = id.aerl;
 	c->awupf = le16_get(id.awupf);
 	c->rtd3e_us = le32_get(id.rtd3e);
+	for (uint32_t i = 0; i < ARRAY_SIZE(c->crdt) && c->p.retries; i++)
+		c->crdt[i] = le16_get(id.crdt[i]);
 	return 0;
 }
 
@@ -88,33 +92,39 @@ void nvme_ns_parse(const struct nvme_ctrl *c, const struct nvme_id_ns *id, struc
 	const struct nvme_lbaf *f = &id->lbaf[fmt];
 
 	*ret = (struct nvme_ns_facts){
-		.lba_shift = f->lbads,
+		.lba_shift = min_u32(f->lbads, SHIFT_MOST),
 		.metadata = le16_get(f->ms),
 		.nblocks = le64_get(id->nsze),
 		/* NSFEAT.NSABP: the namespace has a value of its own */
 		.nawupf = id->nsfeat & 2 ? le16_get(id->nawupf) : c->awupf,
 		.readonly = id->nsattr & 1,
+		.active = id->nsze,
 	};
 	/* byte offsets are signed 64-bit numbers above us */
 	ret->usable = f->lbads >= 9 && f->lbads <= 16 && !ret->metadata && ret->nblocks &&
 		      ret->nblocks <= (uint64_t)INT64_MAX >> f->lbads;
 }
 
-void nvme_ns_update(struct nvme_nsdata *ns, const struct nvme_ns_facts *f)
+/* Room for one more, and for those that are attached later. Nobody else looks before bring-up is over. */
+static bool make_room(struct nvme_ctrl *c)
 {
-	bool same = f->lba_shift == ns->lba_shift && f->metadata == ns->metadata;
+	uint32_t want = c->nr_ns + SPARE_NS + 1;
+	struct nvme_nsdata *ns;
 
-	/* relaxed: a user that acts on an old size gets the device's own answer */
-	atomic_store_explicit(&ns->readonly, f->readonly, memory_order_relaxed);
-	atomic_store_explicit(&ns->usable, f->usable && same, memory_order_relaxed);
-	atomic_store_explicit(&ns->nblocks, same ? f->nblocks : 0, memory_order_relaxed);
+	if (c->nr_ns + SPARE_NS < c->max_ns)
+		return true;
+	ns = realloc(c->ns, want * sizeof(*ns));
+	if (!ns)
+		return false;
+	c->ns = ns;
+	c->max_ns = want;
+	return true;
 }
 
 static int add_ns(struct nvme_ctrl *c, uint32_t nsid, struct nvme_err *err)
 {
 	struct nvme_id_ns id;
 	struct nvme_ns_facts f;
-	struct nvme_nsdata *ns;
 	uint16_t status;
 	int rc = identify(c, NVME_CNS_NS, nsid, &id, &status);
 
@@ -126,19 +136,9 @@ static int add_ns(struct nvme_ctrl *c, uint32_t nsid, struct nvme_err *err)
 	if (!id.nsze)
 		return 0; /* inactive: all zero */
 	nvme_ns_parse(c, &id, &f);
-	if (c->nr_ns % 16 == 0) {
-		ns = realloc(c->ns, (c->nr_ns + 16) * sizeof(*ns));
-		if (!ns)
-			return nvme_err_set(err, -ENOMEM, 0, "no memory for %u namespaces", c->nr_ns);
-		c->ns = ns;
-	}
-	ns = &c->ns[c->nr_ns++];
-	memset(ns, 0, sizeof(*ns));
-	ns->nsid = nsid;
-	ns->lba_shift = f.lba_shift;
-	ns->metadata = f.metadata;
-	ns->nawupf = f.nawupf;
-	nvme_ns_update(ns, &f);
+	if (!make_room(c))
+		return nvme_err_set(err, -ENOMEM, 0, "no memory for %u namespaces", c->nr_ns);
+	nvme_ns_append(c, nsid, &f);
 	return 0;
 }
 
@@ -196,7 +196,7 @@ static int refresh(struct nvme_ctrl *c, struct nvme_err *err)
 					    c->ns[i].nsid, -rc);
 		if (!rc)
 			nvme_ns_parse(c, &id, &f);
-		nvme_ns_update(&c->ns[i], &f);
+		nvme_ns_update(c, &c->ns[i], &f);
 	}
 	return 0;
 }
@@ -208,6 +208,8 @@ int nvme_ctrl_identify(struct nvme_ctrl *c, struct nvme_err *err)
 
 	if (rc)
 		return rc;
+	if (!again && !make_room(c))
+		return nvme_err_set(err, -ENOMEM, 0, "no memory for a list of namespaces");
 	rc = again ? refresh(c, err) : scan_active(c, err);
 	c->identified |= !rc;
 	return rc;
@@ -215,7 +217,9 @@ int nvme_ctrl_identify(struct nvme_ctrl *c, struct nvme_err *err)
 
 const struct nvme_nsdata *nvme_ctrl_ns(struct nvme_ctrl *c, uint32_t nsid)
 {
-	for (uint32_t i = 0; i < c->nr_ns; i++)
+	uint32_t nr = atomic_load_explicit(&c->nr_ns, memory_order_acquire);
+
+	for (uint32_t i = 0; i < nr; i++)
 		if (c->ns[i].nsid == nsid)
 			return &c->ns[i];
 	return NULL;

@@ -12,10 +12,17 @@ struct nvme_ns_facts {
 	uint64_t nblocks;
 	bool readonly;
 	bool usable;
+	bool active;
 };
 
 /* Inactive (all zero) comes out as unusable. */
 void nvme_ns_parse(const struct nvme_ctrl *c, const struct nvme_id_ns *id, struct nvme_ns_facts *ret);
-void nvme_ns_update(struct nvme_nsdata *ns, const struct nvme_ns_facts *f);
+
+/* window.c */
+void nvme_ns_update(struct nvme_ctrl *c, struct nvme_nsdata *ns, const struct nvme_ns_facts *f);
+/* False: no room, it stays unknown until the controller is opened again. */
+bool nvme_ns_append(struct nvme_ctrl *c, uint32_t nsid, const struct nvme_ns_facts *f);
+void nvme_window_add(struct nvme_ctrl *c, struct nvme_ns *w);
+void nvme_window_del(struct nvme_ctrl *c, struct nvme_ns *w);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "nvme/chan.h"
 #include "nvme/end.h"
+#include "nvme/retry.h"
 
 #define PUMP 32 /* commands built before they are handed on */
 
@@ -86,7 +87,7 @@ static void next_other(struct nvme_op *op, struct nvme_io *io)
 	}
 	io->nbytes = (uint32_t)n;
 	io->cdw10_11 = op->slba;
-	io->cdw12 = (uint32_t)(n >> ns->lba_shift) - 1;
+	io->cdw12 = ((uint32_t)(n >> ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
 }
 
 /* Describe the next command of @op; every field is set. */
@@ -110,6 +111,8 @@ static inline void next_io(struct nvme_op *op, struct nvme_io *io)
 	io->cdw10_11 = op->slba;
 	io->cdw12 = ((n >> ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
 }
+
+void nvme_lane_describe(struct nvme_op *op, struct nvme_io *ret) { next_io(op, ret); }
 
 /* The last command of an operation leaves its place where it is: nobody needs the next one. */
 static inline void advance(struct nvme_op *op, uint32_t nbytes)
@@ -259,6 +262,7 @@ void nvme_lane_cancel(struct nvme_lane *l, struct nvme_op *op, int err)
 	if (!nvme_op_live(op))
 		return;
 	op->flags |= NVME_OPF_CANCELLED;
+	nvme_retry_drop(l, op, err);
 	stop_sending(l, op, err);
 	if (!op->inflight)
 		nvme_op_end(l, op);
@@ -268,6 +272,7 @@ void nvme_lane_abandon(struct nvme_lane *l, struct nvme_op *op, int err)
 {
 	if (!nvme_op_live(op))
 		return;
+	nvme_retry_drop(l, op, err);
 	stop_sending(l, op, err);
 	if (!op->err)
 		op->err = err;

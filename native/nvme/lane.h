@@ -12,8 +12,8 @@
 #include "support/lock.h"
 
 struct nvme_lane_stats {
-	uint64_t reads, writes, others, read_bytes, write_bytes, errors, commands, inline_done, wakeups,
-		doorbells, unknown_cids;
+	uint64_t reads, writes, others, read_bytes, write_bytes, errors, retries, commands, inline_done,
+		wakeups, doorbells, unknown_cids;
 };
 
 /* Where a running owner wants ended single operations to go, instead of the channel's list. */
@@ -45,6 +45,8 @@ struct nvme_lane {
 	struct nvme_puts puts;
 	struct nvme_link timers;
 	int64_t next_timer; /* earliest deadline, INT64_MAX: none */
+	struct nvme_link *expiring; /* where the walk over the timers goes on */
+	struct nvme_retries *retries; /* NULL until the first */
 	_Atomic uint32_t inflight; /* commands; written under the lock, read by anybody */
 	_Atomic uint32_t queued; /* operations pending */
 	_Atomic uint32_t *word; /* the owner's wake-up word */
@@ -91,6 +93,8 @@ void nvme_lane_kick(struct nvme_lane *l);
 void nvme_lane_tell(struct nvme_lane *l, bool fenced);
 uint32_t nvme_lane_step(struct nvme_lane *l, uint32_t max);
 bool nvme_lane_peek(struct nvme_lane *l);
+/* The next command of @op, as it would be sent now. */
+void nvme_lane_describe(struct nvme_op *op, struct nvme_io *ret);
 void nvme_lane_timer(struct nvme_lane *l, struct nvme_timer *t, int64_t deadline);
 /* End everything whose time is over. */
 void nvme_lane_expire(struct nvme_lane *l, int64_t now);

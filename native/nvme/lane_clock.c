@@ -2,6 +2,7 @@
 /* A lane's clocks: deadlines, cancel graces, the hang clock, and what happens when a controller fails. */
 #include "nvme/chan.h"
 #include "nvme/end.h"
+#include "nvme/retry.h"
 
 #define TICK_NS (40 * NSEC_PER_MSEC)
 #define GRAIN_NS (2 * NSEC_PER_MSEC) /* deadlines closer together than this are looked at together */
@@ -45,10 +46,14 @@ static void abort_op(struct nvme_lane *l, const struct nvme_op *op)
 	}
 }
 
-static void time_over(struct nvme_lane *l, struct nvme_timer *t)
+static void time_over(struct nvme_lane *l, struct nvme_timer *t, int64_t now)
 {
 	int err = t->is_grace ? -ECANCELED : -ETIMEDOUT;
 
+	if (t->is_retry) {
+		nvme_retry_due(l, container_of(t, struct nvme_retry, timer), now);
+		return;
+	}
 	atomic_fetch_add_explicit(t->is_grace ? &l->ctrl->nr_cancels : &l->ctrl->nr_timeouts, 1,
 				  memory_order_relaxed);
 	if (t->is_batch) {
@@ -66,16 +71,21 @@ void nvme_lane_expire(struct nvme_lane *l, int64_t now)
 
 	if (now < l->next_timer)
 		return;
-	for (struct nvme_link *p = l->timers.next, *n; p != &l->timers; p = n) {
+	/* the end of an operation takes its retries off the list: they move the walk on */
+	for (struct nvme_link *p = l->timers.next; p != &l->timers; p = l->expiring) {
 		struct nvme_timer *t = container_of(p, struct nvme_timer, link);
 
-		n = p->next; /* ending one operation unlinks no other's timer */
-		if (t->deadline <= now) {
-			nvme_link_del(p);
-			time_over(l, t);
-		} else if (t->deadline < next) {
-			next = t->deadline;
-		}
+		l->expiring = p->next;
+		if (t->deadline > now)
+			continue;
+		nvme_link_del(p);
+		time_over(l, t, now);
+	}
+	l->expiring = NULL;
+	for (struct nvme_link *p = l->timers.next; p != &l->timers; p = p->next) {
+		int64_t deadline = container_of(p, struct nvme_timer, link)->deadline;
+
+		next = deadline < next ? deadline : next;
 	}
 	l->next_timer =
 		next == INT64_MAX ? next : (int64_t)max_u64((uint64_t)next, (uint64_t)(now + GRAIN_NS));
@@ -120,6 +130,7 @@ static void abandon_owner(void *ctx, void *owner, uint16_t cid)
 void nvme_lane_fail(struct nvme_lane *l)
 {
 	bool first = !l->failed;
+	struct nvme_op *op;
 
 	l->failed = true;
 	if (first)
@@ -127,6 +138,8 @@ void nvme_lane_fail(struct nvme_lane *l)
 	for (uint32_t i = 0; i < 2; i++)
 		while (l->pending[i].head)
 			nvme_lane_abandon(l, l->pending[i].head, l->fail_err);
+	while ((op = nvme_retry_first(l)))
+		nvme_lane_abandon(l, op, l->fail_err);
 	if (!first)
 		return;
 	for (uint32_t i = 0; i < l->nr_qp; i++)
@@ -156,7 +169,11 @@ static void forgotten(void *ctx, const struct nvme_done *d)
 
 void nvme_lane_forget(struct nvme_lane *l, int err)
 {
+	struct nvme_op *op;
+
 	l->fail_err = err;
+	while ((op = nvme_retry_first(l)))
+		nvme_lane_cancel(l, op, err);
 	for (uint32_t i = 0; i < l->nr_qp; i++)
 		l->qp[i]->ops->fail_all(l->qp[i], forgotten, l);
 	for (uint32_t i = 0; i < 2; i++)

@@ -3,6 +3,7 @@
 #include "nvme/lane.h"
 
 #include "nvme/end.h"
+#include "nvme/retry.h"
 
 void nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic uint32_t *word)
 {
@@ -63,6 +64,7 @@ void nvme_lane_done(struct nvme_lane *l)
 {
 	struct nvme_ctrl *c = l->ctrl;
 
+	nvme_retry_free(l);
 	for (uint32_t i = 0; i < l->nr_qp; i++) {
 		struct nvme_qpair *qp = l->qp[i];
 

@@ -26,7 +26,8 @@ enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 #define NVME_OPF_CANCELLED 0x2 /* no further command is sent */
 #define NVME_OPF_ADMIN 0x4 /* carried by housekeeping */
 #define NVME_OPF_HANDLE 0x8 /* stands for a batch: its token */
-#define NVME_OPF_TIMED 0x10 /* its timer is on the lane's list */
+#define NVME_OPF_TIMED 0x10 /* its timer is on the lane's list, or it was retried: its end is a rare one */
+#define NVME_OPF_RETRIED 0x20 /* the lane has records of commands sent again */
 
 /* Something with a deadline: an operation, or all of a batch. */
 struct nvme_timer {
@@ -34,6 +35,7 @@ struct nvme_timer {
 	int64_t deadline;
 	bool is_batch;
 	bool is_grace; /* set by a cancel: ends in -ECANCELED, not -ETIMEDOUT */
+	bool is_retry; /* of a command that waits to be sent again (retry.h) */
 };
 
 struct nvme_op {

@@ -31,6 +31,28 @@ static int ask_for_events(struct nvme_ctrl *c, struct nvme_err *err)
 	return 0; /* refused: then there are the events it sends anyhow */
 }
 
+/* Retry delays are told only to hosts that say so (Host Behavior Support, ACRE; Base 5.27.1.18). */
+static int ask_for_delays(struct nvme_ctrl *c, bool again, struct nvme_err *err)
+{
+	struct nvme_sqe sqe = {
+		.opcode = NVME_ADM_SET_FEATURES,
+		.cdw10 = le32_put(NVME_FEAT_HOST_BEHAVIOR),
+	};
+	uint8_t data[512] = { 1 };
+	uint16_t status;
+	uint32_t dw0;
+	int rc;
+
+	if (!c->crdt[0] && !c->crdt[1] && !c->crdt[2])
+		return 0;
+	rc = nvme_admin_sync(c, &sqe, data, sizeof(data), true, &dw0, &status);
+	if (rc && !status)
+		return nvme_err_set(err, rc, 0, "Set Features (host behavior) got no answer (errno %d)", -rc);
+	if (rc && !again)
+		memset(c->crdt, 0, sizeof(c->crdt)); /* refused: then retries have delays of our own */
+	return 0;
+}
+
 static int set_arbitration(struct nvme_ctrl *c, struct nvme_err *err)
 {
 	uint16_t status;
@@ -101,6 +123,8 @@ int nvme_ctrl_start(struct nvme_ctrl *c, struct nvme_err *err)
 		rc = limit_transfer(c, err);
 	if (!rc)
 		rc = ask_for_events(c, err);
+	if (!rc)
+		rc = ask_for_delays(c, again, err);
 	if (!rc)
 		rc = set_arbitration(c, err);
 	if (!rc)

@@ -28,18 +28,11 @@ static inline void give_tracker(struct pcie_qpair *q, struct pcie_tracker *tr, u
 	q->free_slots[q->free_tail++ & q->slot_mask] = (uint16_t)slot;
 }
 
-/* Slots between the tail and where the controller has read to; one stays empty (Base 3.3.1.5). */
-static inline uint32_t sq_room(const struct pcie_qpair *q)
-{
-	uint32_t used =
-		q->sq_tail >= q->sq_head ? q->sq_tail - q->sq_head : q->sq_tail + q->depth - q->sq_head;
-
-	return q->depth - 1 - used;
-}
-
 static inline void set_space(struct pcie_qpair *q)
 {
-	q->base.space = min_u32(q->free_tail - q->free_head, sq_room(q));
+	/* Entries that were not read yet belong to commands that are out, so a free identifier comes with a free entry,
+	 * whatever SQHD says. */
+	q->base.space = q->free_tail - q->free_head;
 }
 
 static inline void put_entry(struct pcie_qpair *q, struct pcie_tracker *tr, void *owner, uint32_t nbytes,
@@ -294,6 +287,22 @@ static bool qpair_oldest(struct nvme_qpair *qp, int64_t before, struct nvme_stuc
 	return old;
 }
 
+/* Entries stay until the queue has gone round. */
+static bool qpair_sent_slba(struct nvme_qpair *qp, uint16_t cid, uint64_t *ret)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+
+	for (uint32_t i = 1; i <= q->depth; i++) {
+		const struct nvme_sqe *sqe = &q->sq[(q->sq_tail + q->depth - i) % q->depth];
+
+		if (le16_get(sqe->cid) != cid)
+			continue;
+		*ret = le32_get(sqe->cdw10) | (uint64_t)le32_get(sqe->cdw11) << 32;
+		return sqe->opcode != NVME_IO_DSM; /* its blocks are elsewhere */
+	}
+	return false;
+}
+
 static void qpair_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid), void *ctx)
 {
 	struct pcie_qpair *q = pcie_qp(qp);
@@ -412,6 +421,7 @@ static const struct nvme_qpair_ops pcie_qpair_ops = {
 	.peek = qpair_peek,
 	.step = qpair_step,
 	.oldest = qpair_oldest,
+	.sent_slba = qpair_sent_slba,
 	.each = qpair_each,
 	.fail_all = qpair_fail_all,
 	.disconnect = qpair_disconnect,

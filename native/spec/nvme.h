@@ -207,6 +207,7 @@ enum nvme_feature {
 	NVME_FEAT_IRQ_CONFIG = 0x09,
 	NVME_FEAT_WRITE_ATOMICITY = 0x0a,
 	NVME_FEAT_ASYNC_EVENT = 0x0b,
+	NVME_FEAT_HOST_BEHAVIOR = 0x16,
 };
 
 enum nvme_cns {
@@ -239,7 +240,9 @@ struct nvme_id_ctrl {
 	le32_t rtd3e;
 	le32_t oaes;
 	le32_t ctratt;
-	uint8_t rsvd100[156];
+	uint8_t rsvd100[28];
+	le16_t crdt[3]; /* command retry delay times 1 to 3, units of 100 ms */
+	uint8_t rsvd134[122];
 	le16_t oacs;
 	uint8_t acl;
 	uint8_t aerl;

@@ -4,89 +4,117 @@ from __future__ import annotations
 
 import errno
 import pickle
+from itertools import product
+from typing import Final
 
 import pytest
 from life.conftest import Live
 from life.live import BLOCK, pattern
 
-from aiougds import CompareError, MediaError, NVMeError, UGDSError
+from aiougds import CompareError, MediaError, NVMeError, PathError, UGDSError
 from aiougds.testing import Fault, inject
 
 pytestmark = pytest.mark.anyio
 
-# type, code, errno, what it is called
-STATUSES = [
-    (0, 0x01, errno.EOPNOTSUPP, "Invalid Command Opcode"),
-    (0, 0x02, errno.EINVAL, "Invalid Field in Command"),
-    (0, 0x03, errno.EIO, "Command ID Conflict"),
-    (0, 0x04, errno.EFAULT, "Data Transfer Error"),
-    (0, 0x05, errno.ECANCELED, "Power Loss"),
-    (0, 0x06, errno.EIO, "Internal Error"),
-    (0, 0x07, errno.ECANCELED, "Abort Requested"),
-    (0, 0x08, errno.ECANCELED, "SQ Deletion"),
-    (0, 0x0B, errno.ENXIO, "Invalid Namespace or Format"),
-    (0, 0x13, errno.EFAULT, "PRP Offset Invalid"),
-    (0, 0x15, errno.EPERM, "Operation Denied"),
-    (0, 0x1D, errno.EBUSY, "Sanitize In Progress"),
-    (0, 0x20, errno.EROFS, "Write Protected"),
-    (0, 0x21, errno.EAGAIN, "Command Interrupted"),
-    (0, 0x22, errno.EAGAIN, "Transient Transport Error"),
-    (0, 0x80, errno.ERANGE, "LBA Out of Range"),
-    (0, 0x81, errno.ENOSPC, "Capacity Exceeded"),
-    (0, 0x82, errno.EAGAIN, "Namespace Not Ready"),
-    (0, 0x83, errno.EBUSY, "Reservation Conflict"),
-    (0, 0x84, errno.EBUSY, "Format In Progress"),
-    (0, 0xBF, errno.EIO, "generic status 0xbf"),
-    (1, 0x80, errno.EINVAL, "Conflicting Attributes"),
-    (1, 0x81, errno.EINVAL, "Invalid Protection Information"),
-    (1, 0x82, errno.EROFS, "Read Only Range"),
-    (1, 0xEE, errno.EIO, "command specific status 0xee"),
-    (2, 0x80, errno.EIO, "Write Fault"),
-    (2, 0x81, errno.EIO, "Unrecovered Read Error"),
-    (2, 0x82, errno.EIO, "Guard Check Error"),
-    (2, 0x83, errno.EIO, "Application Tag Check Error"),
-    (2, 0x84, errno.EIO, "Reference Tag Check Error"),
-    (2, 0x85, errno.EILSEQ, "Compare Failure"),
-    (2, 0x86, errno.EACCES, "Access Denied"),
-    (2, 0x87, errno.ENODATA, "Unwritten Logical Block"),
-    (2, 0xFE, errno.EIO, "media error 0xfe"),
-    (3, 0x00, errno.EIO, "Internal Path Error"),
-    (3, 0x02, errno.EAGAIN, "Asymmetric Access Inaccessible"),
-    (3, 0x71, errno.EIO, "Command Aborted By Host"),
-    (5, 0x01, errno.EIO, "reserved status type 0x01"),
-    (7, 0x33, errno.EIO, "vendor specific status 0x33"),
-]
+# What a status becomes; every other one is EIO.
+ERRNOS: Final[dict[int, dict[int, str]]] = {
+    errno.EOPNOTSUPP: {0: "01 1F", 1: "0D 1B 28 29 2A"},
+    errno.EINVAL: {
+        0: "02 0A 0C 0D 0E 0F 10 11 12 14 18 1A 1E",
+        1: "00 01 02 06 07 08 09 0A 0F 14 1C 1F 20 21 22 24 2B 2C 80 81 83 B8 BC BF",
+    },
+    errno.EFAULT: {0: "04 13 16"},
+    errno.ECANCELED: {0: "05 07 08 09 1B", 3: "71"},
+    errno.ENXIO: {0: "0B", 1: "1A"},
+    errno.EPERM: {0: "15 23", 1: "0E 13 19 23"},
+    errno.ETIME: {0: "19", 1: "12"},
+    errno.EBUSY: {0: "1C 1D 83 84", 1: "0C 1D BD BE"},
+    errno.EROFS: {0: "20", 1: "1E 82 BA"},
+    errno.EAGAIN: {0: "21 22 24 82", 1: "03 05 0B 10 11", 3: "02 03"},
+    errno.ERANGE: {0: "80"},
+    errno.ENOSPC: {0: "81", 1: "15 16 26 27 2D B9"},
+    errno.EEXIST: {1: "18"},
+    errno.EILSEQ: {2: "85"},
+    errno.EACCES: {2: "86"},
+    errno.ENODATA: {2: "87"},
+}
+EXPECTED: Final = {
+    (sct, int(sc, 16)): number
+    for number, types in ERRNOS.items()
+    for sct, codes in types.items()
+    for sc in codes.split()
+}
+# Some of the names, from the specification.
+NAMES: Final = {
+    (0, 0x01): "Invalid Command Opcode",
+    (0, 0x05): "Power Loss",
+    (0, 0x21): "Command Interrupted",
+    (0, 0x80): "LBA Out of Range",
+    (0, 0xBF): "generic status 0xbf",
+    (1, 0x29): "I/O Command Set Not Supported",
+    (1, 0x82): "Read Only Range",
+    (1, 0xB9): "Zone Is Full",
+    (1, 0xEE): "command specific status 0xee",
+    (2, 0x80): "Write Fault",
+    (2, 0x81): "Unrecovered Read Error",
+    (2, 0x87): "Unwritten Logical Block",
+    (2, 0xFE): "media error 0xfe",
+    (3, 0x02): "Asymmetric Access Inaccessible",
+    (3, 0x71): "Command Aborted By Host",
+    (4, 0x01): "reserved status type 0x01",
+    (6, 0xFF): "reserved status type 0xff",
+    (7, 0x33): "vendor specific status 0x33",
+}
+
+
+def kind(sct: int, sc: int) -> type[NVMeError]:
+    if (sct, sc) == (2, 0x85):
+        return CompareError
+    return {2: MediaError, 3: PathError}.get(sct, NVMeError)
+
+
+@pytest.mark.few
+async def test_every_status_there_can_be(live: Live) -> None:
+    """All 2047 of them, known, reserved and vendor specific."""
+    async with live() as ns, ns.allocate(BLOCK) as reg:
+        failures = 0
+        for sct, sc in product(range(8), range(256)):
+            if not sct and not sc:
+                continue
+            # Do Not Retry and More take turns, so that each meets everything.
+            dnr, more = bool(sc & 1) ^ bool(sct & 1), bool(sc & 2)
+            fault = Fault.status("read", sct=sct, sc=sc, dnr=dnr, more=more, count=1)
+            with inject(ns, fault) as injected, pytest.raises(NVMeError) as failed:
+                await ns.read(reg, offset=5 * BLOCK)
+            assert injected.hits == 1
+            failures += 1
+            error = failed.value
+            what = f"type {sct}, code {sc:#04x}: {error}"
+            assert type(error) is kind(sct, sc), what
+            assert (error.sct, error.sc) == (sct, sc), what
+            assert (error.dnr, error.more, error.crd) == (dnr, more, 0), what
+            assert error.errno == EXPECTED.get((sct, sc), errno.EIO), what
+            assert (error.command, error.offset) == ("read", 5 * BLOCK), what
+            assert error.bytes_done == 0, what
+            assert NAMES.get((sct, sc), "") in str(error), what
+            assert "read at byte 20480 failed: " in str(error), what
+            assert ("do not retry" in str(error)) is dnr, what
+        assert ns.controller.statistics().errors == failures == 2047
+        assert ns.controller.statistics().retries == 0
+        # The device is well, and so is everything else.
+        assert ns.controller.state == "live"
+        assert await ns.read(reg, offset=5 * BLOCK) == BLOCK
 
 
 @pytest.mark.parametrize("dnr", [False, True], ids=["", "dnr"])
-async def test_every_status_of_a_read(live: Live, dnr: bool) -> None:
+async def test_a_media_error_of_a_read(live: Live, dnr: bool) -> None:
     async with live() as ns, ns.allocate(BLOCK) as reg:
-        for number, (sct, sc, errno_, name) in enumerate(STATUSES, 1):
-            fault = Fault.status("read", sct=sct, sc=sc, dnr=dnr, count=1)
-            with inject(ns, fault) as injected:
-                with pytest.raises(NVMeError) as failed:
-                    await ns.read(reg, offset=5 * BLOCK)
-                assert injected.hits == 1
-            error = failed.value
-            kind = (
-                CompareError
-                if (sct, sc) == (2, 0x85)
-                else MediaError
-                if sct == 2
-                else NVMeError
-            )
-            assert type(error) is kind, name
-            assert (error.sct, error.sc, error.dnr) == (sct, sc, dnr), name
-            assert error.errno == errno_, name
-            assert error.command == "read"
-            assert error.offset == 5 * BLOCK
-            assert error.bytes_done == 0
-            assert name in str(error)
-            assert "read at byte 20480 failed" in str(error)
-            assert ("do not retry" in str(error)) is dnr
-            assert ns.controller.statistics().errors == number
-        # The device is well, and so is everything else.
-        assert ns.controller.state == "live"
+        fault = Fault.status("read", sct=2, sc=0x81, dnr=dnr, count=1)
+        with inject(ns, fault), pytest.raises(MediaError) as failed:
+            await ns.read(reg, offset=5 * BLOCK)
+        assert failed.value.errno == errno.EIO
+        assert failed.value.dnr is dnr
+        assert failed.value.retry_after_s == 0
         assert await ns.read(reg, offset=5 * BLOCK) == BLOCK
 
 
