@@ -89,6 +89,7 @@ class Namespace(NamespaceWindow):
             and channel.running()
             and nbytes is None
             and mode is None
+            and (edges == "refuse" or edges == "bounce")
             and (timeout_s is None or _is_positive(timeout_s))
         ):
             reg = buf._reg  # type: ignore[union-attr]

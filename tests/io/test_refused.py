@@ -50,6 +50,7 @@ async def test_bad_offsets_and_lengths(world: World) -> None:
                     (0, {"nbytes": -PAGE}, RangeError, "nbytes=-4096: it cannot be"),
                     (0, {"nbytes": 3 * PAGE}, RangeError, "more than the 8192 bytes"),
                     (0, {"nbytes": 1.0}, ArgumentTypeError, "nbytes=1.0: an integer"),
+                    (0, {"nbytes": 1 << 80}, RangeError, "nbytes=1208925"),
                     (0, {"mode": "fast"}, OptionError, "mode='fast'.*adaptive, inline"),
                 ):
                     with nothing_sent(ns), pytest.raises(kind, match=words) as caught:
@@ -58,6 +59,31 @@ async def test_bad_offsets_and_lengths(world: World) -> None:
                     assert isinstance(caught.value, ArgumentError)
         assert reg.inflight == 0
         assert await ns.read(reg, offset=0) == 2 * PAGE
+
+
+async def test_numbers_beyond_64_bits(world: World) -> None:
+    async with world.open(emu={"size": MIB}) as ns, ns.allocate(2 * PAGE) as reg:
+        where = np.zeros(1, dtype=np.int64)
+        for huge in (1 << 63, 1 << 64, 1 << 100):
+            for call in (
+                lambda n=huge: ns.write_zeroes(offset=n, nbytes=PAGE),
+                lambda n=huge: ns.write_zeroes(offset=0, nbytes=n),
+                lambda n=huge: ns.deallocate(offset=0, nbytes=n),
+                lambda n=huge: ns.verify(offset=n, nbytes=PAGE),
+                lambda n=huge: ns.read_many([(reg[:PAGE], 0), (reg[:PAGE], n)]),
+                lambda n=huge: ns.write_many([(reg[:PAGE], n)]),
+                lambda n=huge: ns.read_many(reg, offsets=where, nbytes=n),
+            ):
+                with nothing_sent(ns), pytest.raises(RangeError, match="past the end"):
+                    await call()
+        assert reg.inflight == 0
+
+
+async def test_unknown_edges(world: World) -> None:
+    async with world.open(emu={"size": MIB}) as ns, ns.allocate(PAGE) as reg:
+        for buf in (reg, bytearray(PAGE)):
+            with nothing_sent(ns), pytest.raises(OptionError, match="bounce, refuse"):
+                await ns.read(buf, offset=0, edges="round")
 
 
 async def test_time_limits_are_checked_before_anything_is_sent(world: World) -> None:
