@@ -201,6 +201,11 @@ def ended(
         return error
     if number == errno.ECANCELED:
         return OperationAbortedError(f"{what} was ended: {outcome}")
+    if number == errno.EHOSTDOWN:  # by now it lives again
+        return ControllerWedgedError(
+            f"{what} was given up when the controller failed, which was reset since: "
+            f"{outcome}"
+        )
     return UGDSError(f"{what} failed: {os.strerror(number)}; {outcome}", errno=number)
 
 

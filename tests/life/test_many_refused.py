@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from life.conftest import Live
 from life.live import BLOCK, pattern, until
@@ -14,6 +16,8 @@ from aiougds import (
     UGDSError,
 )
 from aiougds._bulk import LARGE
+from aiougds._failure import Request, ended
+from aiougds._ffi import Record, lib
 from aiougds.testing import Fault, inject
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few]
@@ -93,3 +97,13 @@ async def test_a_later_window_is_refused(live: Live, timeout_s: float | None) ->
         if not timeout_s:
             await ns.controller.reset()
         await until(lambda: not ns.controller.quarantine)
+
+
+async def test_a_failure_that_is_repaired_already_is_told_as_one(live: Live) -> None:
+    """Somebody may reset it before the waiter runs."""
+    async with live() as ns:
+        down = Record(1, -errno.EHOSTDOWN, lib.UGDS_UNKNOWN << 24, 0)
+        request = Request(lib.UGDS_OP_READ, 0, BLOCK, BLOCK, 0, BLOCK, ns.size)
+        error = ended(ns._device, down, request)
+        assert type(error) is ControllerWedgedError
+        assert "reset since" in str(error)
