@@ -170,7 +170,7 @@ class Case:
         ns, scenario = self.ns, self.scenario
         reg = ns.allocate(BLOCKS * BLOCK)
         beside = ns.allocate(16 * BLOCK)
-        await ns.write(BEFORE, offset=0)
+        await ns.write(BEFORE, offset=0, fua=True)
         if scenario.first is not None:
             await scenario.first(self)
         for fault in scenario.faults:
@@ -189,14 +189,13 @@ class Case:
         self._check_words(ends)
         assert not self.handles or self.hits(), "the fault did not strike"
         await self._check_state()
-        workload.check_read()
         if scenario.after == "removed":
             stored = await self._read_anew(reg, beside)
         else:
             await self._repair()
             stored = await self._read_here()
-        workload.check_stored(stored)
-        neighbours.check_stored(stored)
+        workload.check_stored(stored, loses=scenario.loses)
+        neighbours.check_stored(stored, loses=scenario.loses)
         if scenario.after != "removed":
             await self._healthy_round(reg)
             await reg.aclose(timeout_s=WAIT_S)
@@ -233,7 +232,9 @@ class Case:
     async def _repair(self) -> None:
         """Bring it back to life; afterwards nothing is in quarantine."""
         self.clear()
-        if self.scenario.fatal:
+        if self.scenario.mend is not None:
+            await self.scenario.mend(self)
+        elif self.scenario.fatal:
             stuck = self.controller.quarantine
             assert all(entry.queue_id > 0 for entry in stuck)
             assert len(stuck) == self.controller.statistics().quarantined
@@ -282,7 +283,6 @@ class Case:
                     group.start_soon(call)
         again.ledger.check()
         assert set(again.ledger.ends.values()) == {"ok"}, again.ledger.ends
-        again.check_read()
         again.check_stored(await self._read_here())
 
     async def _check_nothing_left(self) -> None:

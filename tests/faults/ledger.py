@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from aiougds import UGDSError
@@ -40,14 +40,6 @@ class Ledger:
         if isinstance(result, int):
             assert result == nbytes, f"{item}: {result} bytes instead of {nbytes}"
         self._note(item, outcome(result))
-
-    def end_all(
-        self, items: Sequence[str], results: Sequence[int | UGDSError], nbytes: int
-    ) -> None:
-        """Note the ends of a call that has a result for each item."""
-        assert len(results) == len(items)
-        for item, result in zip(items, results, strict=True):
-            self.end(item, result, nbytes)
 
     def cut(self, items: Iterable[str]) -> None:
         """Note that the caller was cancelled before these items had a result."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from helpers.matrix import LOOPS, Loop
 
 from aiougds import OpenKeywords
-from aiougds.testing import Fault
+from aiougds.testing import Action, Fault
 
 if TYPE_CHECKING:
     from faults.case import Case
+
+WEDGED: Final = ("ok", "ControllerWedgedError")
+REMOVED: Final = ("ok", "DeviceRemovedError")
+RESET: Final = "`await ctrl.reset()`"
+REOPEN: Final = "nothing: close it with `force=True`, open what is there now"
+HASTY: Final[OpenKeywords] = {"hang_timeout_s": 0.2}
 
 Strike = Callable[["Case"], Awaitable[None]]
 After = Literal["live", "wedged", "removed"]
@@ -71,11 +77,15 @@ class Scenario:
     timeout_s: float | None = None
     """Of every operation."""
     loops: tuple[Loop, ...] = LOOPS
+    mend: Strike | None = None
+    """What repairs it, if it is neither nothing nor a reset."""
+    loses: bool = False
+    """Writes that succeeded and were not flushed may be gone."""
     unknown_cids: bool = False
     """Completions for commands that nobody sent are counted."""
-    kept: tuple[str, ...] = ()
-    """Constructors and functions of ``aiougds.testing`` that it is about."""
-    acts: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    """Functions of ``aiougds.testing`` that it calls."""
+    acts: tuple[Action, ...] = ()
     """Actions that the strike injects."""
     core: bool = False
     """Run in every mode, on every loop, with stepping and without."""
