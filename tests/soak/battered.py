@@ -98,9 +98,10 @@ class Worker:
         self.blocks = [Block() for _ in range(BLOCKS)]
         self.free = list(range(SLOTS))
         self.touched: list[int] = []  # slots that the device may still touch
+        self.over = False  # nobody resets the controller any more
         self.next = slot << 40
         self.ended: Counter[str] = Counter()
-        self.calls: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
         self.open: dict[int, Item] = {}
 
     @property
@@ -112,11 +113,10 @@ class Worker:
         """Do so many operations."""
         end = self.done + operations
         kinds, weights = list(MIX), list(MIX.values())
-        while self.done < end:
+        while self.done < end and not self.over:
             (kind,) = self.random.choices(kinds, weights)
             await self._settle()
             work: Callable[[], Awaitable[None]] = getattr(self, f"_{kind}")
-            self.calls[kind] += 1
             await self._cancelled_or_not(work)
 
     # ---- accounting ----
@@ -145,7 +145,9 @@ class Worker:
         """Account for the end of an operation, which must be its only one."""
         del self.open[item.number]
         final = isinstance(result, (int, NVMeError))  # the device has answered
-        self.ended["ok" if isinstance(result, int) else type(result).__name__] += 1
+        word = "ok" if isinstance(result, int) else type(result).__name__
+        self.ended[word] += 1
+        self.examples[word] = str(result)
         (self.free if final else self.touched).append(item.slot)
         if item.block < 0:
             return
@@ -176,7 +178,7 @@ class Worker:
 
     async def _settle(self) -> None:
         """Find out whether anything is on its way; wait for it when room is short."""
-        while self.touched:
+        while self.touched and not self.over:
             if not self.controller.quarantine:
                 self.free += self.touched
                 self.touched.clear()

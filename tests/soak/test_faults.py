@@ -41,6 +41,7 @@ EXPECTED: Final = {
     "cancelled",
     "NVMeError",
     "MediaError",
+    "PathError",
     "OperationTimeoutError",
     "OperationAbortedError",
     "ControllerWedgedError",
@@ -76,9 +77,14 @@ class Fleet:
         """All of them."""
         return [worker for some in self.loops.values() for worker in some]
 
+    def give_up(self) -> None:
+        """Have all clients stop."""
+        for worker in self.workers:
+            worker.over = True
+
     def run(self, operations: int, seed: int) -> None:
         """Have them do so many operations, under faults."""
-        weather = Weather(self.controller, self.reset, seed)
+        weather = Weather(self.controller, self.reset, seed, self.give_up)
         share = operations // len(self.workers)
         work: list[Callable[[], None]] = []
         for loop, workers in self.loops.items():
@@ -164,7 +170,8 @@ def check(fleet: Fleet) -> Counter[str]:
     for worker in fleet.workers:
         assert not worker.open
         ended += worker.ended
-    assert set(ended) <= EXPECTED
+        odd = set(worker.ended) - EXPECTED
+        assert not odd, [worker.examples[word] for word in odd]
     return ended
 
 

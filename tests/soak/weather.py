@@ -17,7 +17,8 @@ from aiougds.testing import Action, Fault, inject
 
 COMMANDS: Final = (None, "read", "write", "flush")
 # One completion more than the host asked for, each time.
-EXTRA: Final[tuple[Action, ...]] = ("dup_cqe", "bad_cid", "bad_sqid")
+EXTRA: Final[tuple[Action, ...]] = ("dup_cqe", "bad_cid", "free_cid", "bad_sqid")
+STUBBORN: Final[tuple[Action, ...]] = ("enable_stuck", "reset_refused", "never_ready")
 FATAL_SHARE: Final = 0.012
 RESET_WITHIN_S: Final = 15.0
 
@@ -33,13 +34,15 @@ PASSING: Final[tuple[Callable[[random.Random], Fault], ...]] = (
     lambda rng: Fault.delay(rng.uniform(1e-4, 5e-3), rng.choice(COMMANDS)),
     lambda rng: Fault.hold(rng.choice(COMMANDS)),
     lambda rng: Fault.lose_interrupt(rng.choice(COMMANDS)),
-    lambda rng: Fault("spurious_interrupt", rng.choice(COMMANDS)),
-    lambda rng: Fault("early_interrupt", rng.choice(COMMANDS), delay_s=1e-3),
+    lambda rng: Fault.spurious_interrupt(rng.choice(COMMANDS)),
+    lambda rng: Fault.early_interrupt(1e-3, rng.choice(COMMANDS)),
+    lambda rng: Fault.bad_sqhd(rng.choice(COMMANDS)),
     *[lambda rng: Fault(rng.choice(EXTRA), rng.choice(COMMANDS), count=20)] * 3,
 )
 # What only a reset ends.
 FATAL: Final[tuple[Callable[[random.Random], Fault], ...]] = (
-    lambda _rng: Fault("cfs", count=1),
+    lambda _rng: Fault.cfs(count=1),
+    lambda rng: Fault.stuck_phase(rng.choice(COMMANDS[1:3]), count=1),
     lambda rng: Fault.drop(rng.choice(COMMANDS[1:3]), count=rng.randint(1, 4)),
 )
 
@@ -47,8 +50,15 @@ FATAL: Final[tuple[Callable[[random.Random], Fault], ...]] = (
 class Weather(threading.Thread):
     """Injects into one controller until it is told to stop; then all is well."""
 
-    def __init__(self, target: Opened, reset: Callable[[], None], seed: int) -> None:
+    def __init__(
+        self,
+        target: Opened,
+        reset: Callable[[], None],
+        seed: int,
+        give_up: Callable[[], None],
+    ) -> None:
         super().__init__(daemon=True)
+        self.give_up = give_up  # without resets nobody gets on
         self.target = target
         self.reset = reset
         self.random = random.Random(seed)
@@ -64,6 +74,7 @@ class Weather(threading.Thread):
                 self._spell()
         except BaseException as error:  # noqa: BLE001
             self.error = error
+            self.give_up()
 
     def stop(self) -> None:
         """Stop, and leave the controller live."""
@@ -82,7 +93,7 @@ class Weather(threading.Thread):
         if rng.random() < 0.3:
             faults.append(rng.choice(PASSING)(rng))
         if rng.random() < 0.2:
-            faults.append(Fault("abort_refused"))
+            faults.append(Fault.abort_refused())
         self.extra += sum(fault.count for fault in faults if fault.action in EXTRA)
         with ExitStack() as stack:
             handles = [stack.enter_context(inject(self.target, f)) for f in faults]
@@ -100,7 +111,10 @@ class Weather(threading.Thread):
         with inject(self.target, rng.choice(FATAL)(rng)) as handle:
             end = time.monotonic() + RESET_WITHIN_S
             while self.target.state == "live" and not self.over.is_set():
-                assert time.monotonic() < end, f"{handle} did not bring it down"
+                assert time.monotonic() < end, (
+                    f"{handle} did not bring it down: {self.target.statistics()}, "
+                    f"{self.target.quarantine}"
+                )
                 self.over.wait(2e-3)
         self.hits[handle.fault.action] += handle.hits
         self._again(stubborn=rng.random() < 0.2)
@@ -112,11 +126,12 @@ class Weather(threading.Thread):
     def _again(self, *, stubborn: bool = False) -> None:
         """Reset it; a stubborn one obeys only when it is told a second time."""
         if stubborn:
-            with inject(self.target, Fault("enable_stuck")):
+            action = self.random.choice(STUBBORN)
+            with inject(self.target, Fault(action)):
                 try:
                     self.reset()
                 except BrokenError:
-                    self.hits["enable_stuck"] += 1
+                    self.hits[action] += 1
         self.reset()
         self.resets += 1
         assert self.target.state == "live"
