@@ -70,8 +70,7 @@ class Channel:
         self.device = device
         self.home = home
         # What the fast paths compare: is this the home where we run now?
-        self.thread = home.thread
-        self.running = home.running
+        self.follow()
         self.lock = threading.RLock()
         self.closed = False
         self.last_token = 0
@@ -89,6 +88,11 @@ class Channel:
         self.fd = lib.ugds_chan_fd(self.ptr)
         home.watch(self.fd, self.reap)
         home.channels[id(device)] = self
+
+    def follow(self) -> None:
+        """Compare with where the home is now."""
+        self.thread = self.home.thread
+        self.running = self.home.running
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self.waiters)} waiting"

@@ -77,7 +77,7 @@ class AsyncioHome(Home):
         is_running = self.loop.is_running
         self.running = lambda: is_running() and not _in_guest()
         for channel in self.channels.values():
-            channel.running = self.running
+            channel.follow()
 
     async def _until_shutdown(self) -> AsyncGenerator[None, None]:
         try:
@@ -239,7 +239,7 @@ def current_home() -> Home:
         elif home.thread != get_ident():  # a loop that was stopped and moved
             home.thread = get_ident()
             for channel in home.channels.values():
-                channel.thread = home.thread
+                channel.follow()
         return home
     if blocking_depth():
         return thread_home()

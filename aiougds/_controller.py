@@ -61,8 +61,10 @@ class Controller:
         while True:
             array = ffi.new("uint32_t[]", room)
             count = lib.ugds_ctrl_nsids(device.ptr, array, room)
+            if count < 0:
+                raise device.refusal() or UGDSError("it was closed", errno=-count)
             if count <= room:
-                return [array[i] for i in range(max(0, count))]
+                return [array[i] for i in range(count)]
             room = count
 
     def namespace(

@@ -137,12 +137,13 @@ class Device:
 
     def __init__(self, address: str, ptr: CData, options: OpenOptions) -> None:
         self.address = address
-        self.ptr = ptr
+        # Its memory is there for as long as this object: other threads may look.
+        self.ptr: CData = ffi.gc(ptr, lib.ugds_ctrl_free)
         self.options = options
         self.closing = False
         self.ended = False
         self.forked = False
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.channels: dict[int, Channel] = {}
         self.windows: weakref.WeakSet[Window] = weakref.WeakSet()
         self.limbo: deque[Stray] = deque()
@@ -179,6 +180,8 @@ class Device:
             )
         if info.state == lib.UGDS_STATE_REMOVED:
             return DeviceRemovedError(f"{self.address} was removed: {reason}")
+        if info.state == lib.UGDS_STATE_CLOSED:  # at this moment, by another thread
+            return ClosedError(f"{self.address} is closed; open it again")
         return None
 
     def check_open(self) -> None:
@@ -191,7 +194,8 @@ class Device:
     def info(self) -> CData:
         """Return ``struct ugds_ctrl_info`` of this moment."""
         info = ffi.new("struct ugds_ctrl_info *")
-        lib.ugds_ctrl_info(self.ptr, info)
+        if lib.ugds_ctrl_info(self.ptr, info) < 0:
+            info.state = lib.UGDS_STATE_CLOSED
         return info
 
     def stats(self) -> CData:
@@ -212,6 +216,7 @@ class Device:
         sweep()
         self.sweep_limbo()
         with self.lock:
+            self.check_open()  # once more: close() looks at the channels later
             channel = Channel(self, home)
             self.channels[id(channel)] = channel
         return channel
@@ -219,6 +224,23 @@ class Device:
     def forget_channel(self, channel: Channel) -> None:
         """Drop a channel that is no more."""
         self.channels.pop(id(channel), None)
+
+    # ---- windows ----
+
+    def add_window(self, window: Window) -> None:
+        """Have close() close it."""
+        with self.lock:
+            self.windows.add(window)
+
+    def drop_window(self, window: Window) -> None:
+        """It was closed by itself."""
+        with self.lock:
+            self.windows.discard(window)
+
+    def open_windows(self) -> list[Window]:
+        """Return the windows of this moment, whatever other threads do."""
+        with self.lock:
+            return list(self.windows)
 
     # ---- limbo ----
 
@@ -314,7 +336,7 @@ class Device:
             self.closing = True
         if self.event_fd >= 0:
             os.eventfd_write(self.event_fd, 1)  # its reader sees the end
-        for window in list(self.windows):
+        for window in self.open_windows():
             window.detach()
         try:
             await self._drain(timeout_s, force=force)
@@ -322,7 +344,7 @@ class Device:
             await home.off_loop(lambda: self._close_native(timeout_s, force=force))
         finally:
             self.closing = False
-        for window in list(self.windows):
+        for window in self.open_windows():
             window.detach()
 
     async def _drain(self, timeout_s: float | None, *, force: bool) -> None:
@@ -377,11 +399,11 @@ class Device:
     def _close_native(self, timeout_s: float | None, *, force: bool) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause = threading.Event()
-        windows = list(self.windows)
         for mapping in self.pool:
             mapping.unmap()
         self.pool.clear()
         while True:
+            windows = self.open_windows()
             for window in windows:
                 window.close_window()
             code = lib.ugds_ctrl_close(self.ptr, int(force))
@@ -442,11 +464,11 @@ class Device:
     def forget_parent(self) -> None:
         """In a fork's child: the device is the parent's."""
         self.forked = self.ended = True
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.channels.clear()
         self.observers.clear()
         lib.ugds_ctrl_fork_child(self.ptr)
-        for window in list(self.windows):
+        for window in self.open_windows():
             window.detach()
 
 

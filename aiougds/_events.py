@@ -103,7 +103,10 @@ class Events:
         device = self._device
         if device.event_fd < 0:
             # Our own number for it: closing the controller closes only its own.
-            device.event_fd = os.dup(lib.ugds_ctrl_event_fd(device.ptr))
+            number = lib.ugds_ctrl_event_fd(device.ptr)
+            if number < 0:
+                return  # closed at this moment
+            device.event_fd = os.dup(number)
             os.set_blocking(device.event_fd, False)
         await current_home().readable(device.event_fd)
         with contextlib.suppress(BlockingIOError):

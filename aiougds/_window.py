@@ -26,6 +26,7 @@ class NamespaceWindow:
         "_controller",
         "_device",
         "_nbytes",
+        "_open",
         "_owner",
         "_ptr",
         "_size",
@@ -64,14 +65,16 @@ class NamespaceWindow:
         self._nbytes = nbytes  # 0: to the end, wherever that is
         self._size = 0
         self.readonly = readonly
+        # The pointer stays good when it is closed: a call may be about to use it.
         self._ptr: CData = ffi.NULL
+        self._open = False
         self.reopen_window()
         info = ffi.new("struct ugds_ns_info *")
         lib.ugds_ns_info(device.ptr, nsid, info)
         self.lba_bytes = info.lba_bytes
         self.readonly = readonly or bool(info.readonly) or device.options.readonly
         self._window = Window(device, self._ptr, self.lba_bytes)
-        device.windows.add(self)
+        device.add_window(self)
 
     # ---- state ----
 
@@ -88,7 +91,7 @@ class NamespaceWindow:
     @property
     def size(self) -> int:
         """Bytes. It follows the namespace, which may grow, shrink or go."""
-        return lib.ugds_ns_size(self._ptr) if self._ptr else self._size
+        return lib.ugds_ns_size(self._ptr) if self._open else self._size
 
     def _checked(self) -> Window:
         self._ready()
@@ -117,19 +120,20 @@ class NamespaceWindow:
 
     def close_window(self) -> int:
         """Close the C window; -EBUSY while operations use it."""
-        if not self._ptr:
-            return 0
-        size = lib.ugds_ns_size(self._ptr)
-        code = lib.ugds_ns_close(self._ptr)
-        if not code:
-            self._size = size
-            self._ptr = ffi.NULL
-            self.detach()
-        return code
+        with self._device.lock:  # the controller may be closed by another thread
+            if not self._open:
+                return 0
+            size = lib.ugds_ns_size(self._ptr)
+            code = lib.ugds_ns_close(self._ptr)
+            if not code:
+                self._size = size
+                self._open = False
+                self.detach()
+            return code
 
     def reopen_window(self) -> None:
         """Open the C window (again, after a close that failed later on)."""
-        if self._ptr:
+        if self._open:
             return
         ret, err = ffi.new("struct ugds_ns **"), ffi.new("struct ugds_error *")
         code = lib.ugds_ns_open(
@@ -143,7 +147,8 @@ class NamespaceWindow:
         )
         if code < 0:
             raise open_error(code, text(err.text), err.status)
-        self._ptr = ret[0]
+        self._ptr = ffi.gc(ret[0], lib.ugds_ns_free)
+        self._open = True
         self._closed = False
         if hasattr(self, "_window"):
             self._window = self._window._replace(ptr=self._ptr)
@@ -170,7 +175,7 @@ class NamespaceWindow:
             return device.ended or not self.close_window()
 
         if done() or (timeout_s != 0 and await device.until(done, bool, timeout_s)):
-            device.windows.discard(self)
+            device.drop_window(self)
             return
         self._closed = False
         raise ControllerBusyError(

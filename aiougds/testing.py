@@ -357,7 +357,9 @@ def _check(device: Device, code: int, what: str) -> None:
             f"{device.address}: {what} needs the embedded controller (emu:)"
         )
     if code < 0:
-        raise UGDSError(f"{what} was refused: {os.strerror(-code)}", errno=-code)
+        raise device.refusal() or UGDSError(
+            f"{what} was refused: {os.strerror(-code)}", errno=-code
+        )
 
 
 def inject(target: OnDevice, fault: Fault) -> FaultHandle:

@@ -11,7 +11,20 @@ struct emu_ctrl;
 struct ugds_ctrl {
 	struct nvme_ctrl *c;
 	struct emu_ctrl *emu; /* NULL: not the embedded controller; owned by the transport */
+	_Atomic uint32_t visitors; /* calls that are inside, and API_CLOSED */
+	_Atomic bool closing;
 };
+
+#define API_CLOSED 0x80000000u
+
+/*
+ * Any thread may look at a controller while another closes it. A visitor is let in until it is closed, and what it
+ * looks at is freed only after it has left: at the end of the scope of what holds the answer. NULL: closed.
+ */
+struct ugds_ctrl *api_enter(struct ugds_ctrl *uc);
+void api_leave(struct ugds_ctrl **in);
+
+#define api_visitor __attribute__((cleanup(api_leave))) struct ugds_ctrl
 
 static inline struct nvme_chan *chan_of(struct ugds_chan *ch) { return (struct nvme_chan *)ch; }
 static inline struct nvme_ns *ns_of(struct ugds_ns *ns) { return (struct nvme_ns *)ns; }

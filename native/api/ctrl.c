@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "nvme/wait.h"
 
 void api_error(struct ugds_error *to, int err, uint32_t status, const char *text)
 {
@@ -56,17 +57,53 @@ int api_open(const struct nvme_ctrl_ops *ops, void *t, struct emu_ctrl *emu, con
 	return 0;
 }
 
-int ugds_ctrl_close(struct ugds_ctrl *c, int force)
+struct ugds_ctrl *api_enter(struct ugds_ctrl *uc)
 {
-	int err = nvme_ctrl_close(c->c, force);
+	/* acquire: what was freed is not looked at; seq_cst order of the one word makes the closer see us, or us it */
+	if (!(atomic_fetch_add_explicit(&uc->visitors, 1, memory_order_acq_rel) & API_CLOSED))
+		return uc;
+	atomic_fetch_sub_explicit(&uc->visitors, 1, memory_order_release);
+	return NULL;
+}
 
-	if (!err)
-		free(c);
-	return err;
+void api_leave(struct ugds_ctrl **in)
+{
+	if (*in)
+		atomic_fetch_sub_explicit(&(*in)->visitors, 1, memory_order_release);
+}
+
+int ugds_ctrl_close(struct ugds_ctrl *uc, int force)
+{
+	int err;
+
+	if (atomic_exchange_explicit(&uc->closing, true, memory_order_acq_rel))
+		return atomic_load_explicit(&uc->visitors, memory_order_acquire) & API_CLOSED ? 0 : -EBUSY;
+	err = nvme_ctrl_retire(uc->c, force);
+	if (err) {
+		atomic_store_explicit(&uc->closing, false, memory_order_release);
+		return err;
+	}
+	atomic_fetch_or_explicit(&uc->visitors, API_CLOSED, memory_order_acq_rel);
+	/* they stay for microseconds; a reset that was asked for finds the controller closed and returns */
+	for (int64_t start = now_ns();
+	     atomic_load_explicit(&uc->visitors, memory_order_acquire) != API_CLOSED;)
+		nvme_pause(now_ns() - start);
+	nvme_ctrl_end(uc->c);
+	uc->c = NULL;
+	return 0;
+}
+
+void ugds_ctrl_free(struct ugds_ctrl *uc)
+{
+	if (atomic_load_explicit(&uc->visitors, memory_order_acquire) == API_CLOSED)
+		free(uc);
 }
 
 void ugds_ctrl_fork_child(struct ugds_ctrl *c)
 {
+	/* being closed at the time: what of it is left cannot be told */
+	if (atomic_load_explicit(&c->visitors, memory_order_acquire) & API_CLOSED)
+		return;
 	if (c->c->ops->fork_child)
 		c->c->ops->fork_child(c->c->t);
 }
@@ -94,6 +131,11 @@ static uint32_t caps_of(const struct nvme_ctrl *c)
 
 int ugds_ctrl_info(struct ugds_ctrl *uc, struct ugds_ctrl_info *ret)
 {
+	api_visitor *in = api_enter(uc);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	struct nvme_ctrl *c = uc->c;
 	uint32_t nr_free = 0;
 
@@ -144,6 +186,11 @@ static void add_lane(struct nvme_lane_stats *sum, struct nvme_lane *l, uint32_t 
 
 int ugds_ctrl_stats(struct ugds_ctrl *uc, struct ugds_ctrl_stats *ret)
 {
+	api_visitor *in = api_enter(uc);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	struct nvme_ctrl *c = uc->c;
 	struct nvme_lane_stats st = { 0 };
 	uint32_t inflight = 0, chans;
@@ -188,6 +235,11 @@ int ugds_ctrl_stats(struct ugds_ctrl *uc, struct ugds_ctrl_stats *ret)
 
 int ugds_ctrl_reset(struct ugds_ctrl *c, struct ugds_error *err)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	struct nvme_err ne = { 0 };
 	int rc = nvme_ctrl_reset(c->c, &ne);
 
@@ -198,13 +250,29 @@ int ugds_ctrl_reset(struct ugds_ctrl *c, struct ugds_error *err)
 
 int ugds_ctrl_events(struct ugds_ctrl *c, uint32_t *out, uint32_t max)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
 	return (int)nvme_ctrl_events(c->c, out, max);
 }
 
-int ugds_ctrl_event_fd(struct ugds_ctrl *c) { return c->c->event_fd; }
+int ugds_ctrl_event_fd(struct ugds_ctrl *c)
+{
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+	return c->c->event_fd;
+}
 
 int ugds_ctrl_quarantine(struct ugds_ctrl *uc, struct ugds_stuck *out, uint32_t max)
 {
+	api_visitor *in = api_enter(uc);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	struct nvme_ctrl *c = uc->c;
 	uint32_t n = 0;
 
@@ -229,16 +297,32 @@ int ugds_ctrl_quarantine(struct ugds_ctrl *uc, struct ugds_stuck *out, uint32_t 
 
 int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, uint64_t *ret_handle)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
 	if (flags & ~(uint32_t)UGDS_MEM_READONLY)
 		return -EINVAL;
 	return mem_register(&c->c->mem, ptr, nbytes, DMA_READ | (flags & UGDS_MEM_READONLY ? 0 : DMA_WRITE),
 			    ret_handle);
 }
 
-int ugds_unmap(struct ugds_ctrl *c, uint64_t handle) { return mem_unregister(&c->c->mem, handle); }
+int ugds_unmap(struct ugds_ctrl *c, uint64_t handle)
+{
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+	return mem_unregister(&c->c->mem, handle);
+}
 
 int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	struct mem_map *m = mem_get(&c->c->mem, handle, 1);
 	uint32_t n;
 

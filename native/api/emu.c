@@ -83,6 +83,11 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 
 int ugds_fault_add(struct ugds_ctrl *c, const struct ugds_fault *f)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	struct emu_fault e = {
 		.action = f->action,
 		.qid = f->qid,
@@ -101,26 +106,46 @@ int ugds_fault_add(struct ugds_ctrl *c, const struct ugds_fault *f)
 
 int ugds_fault_clear(struct ugds_ctrl *c, int id)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
 	return c->emu ? emu_fault_clear(c->emu, id) : -EOPNOTSUPP;
 }
 
 int64_t ugds_fault_hits(struct ugds_ctrl *c, int id)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
 	return c->emu ? emu_fault_hits(c->emu, id) : -EOPNOTSUPP;
 }
 
 int ugds_emu_event(struct ugds_ctrl *c, uint32_t dw0)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
 	return c->emu ? emu_event(c->emu, dw0) : -EOPNOTSUPP;
 }
 
 int ugds_emu_resize(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
 	return c->emu ? emu_ns_resize(c->emu, nsid, nbytes) : -EOPNOTSUPP;
 }
 
 int ugds_emu_attach(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes, int on)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
 	return c->emu ? emu_ns_attach(c->emu, nsid, nbytes, on) : -EOPNOTSUPP;
 }
 
@@ -133,6 +158,11 @@ static int nothing(struct nvme_ctrl *c, void *unused)
 
 int ugds_emu_power_cut(struct ugds_ctrl *c, const uint64_t *seed, int stays_off)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	int rc = c->emu ? emu_power_cut(c->emu, seed, stays_off) : -EOPNOTSUPP;
 
 	if (rc)
@@ -146,6 +176,10 @@ int ugds_emu_power_cut(struct ugds_ctrl *c, const uint64_t *seed, int stays_off)
 
 int ugds_emu_counters(struct ugds_ctrl *c, struct ugds_emu_counters *ret)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
 	if (!c->emu)
 		return -EOPNOTSUPP;
 	emu_get_counters(c->emu, (struct emu_counters *)ret);

@@ -9,6 +9,11 @@ static_assert(sizeof(struct ugds_completion) == 32, "four 64-bit words");
 
 int ugds_chan_open(struct ugds_ctrl *c, uint32_t mode, struct ugds_chan **ret)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	struct nvme_chan *ch;
 	int err;
 

@@ -7,6 +7,11 @@
 
 int ugds_ctrl_nsids(struct ugds_ctrl *c, uint32_t *ret_ids, uint32_t max)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	/* acquire: entries are complete before they are counted */
 	uint32_t nr = atomic_load_explicit(&c->c->nr_ns, memory_order_acquire), n = 0;
 
@@ -32,6 +37,11 @@ int ugds_ctrl_nsids(struct ugds_ctrl *c, uint32_t *ret_ids, uint32_t max)
 
 int ugds_ns_info(struct ugds_ctrl *c, uint32_t nsid, struct ugds_ns_info *ret)
 {
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	const struct nvme_nsdata *d = nvme_ctrl_ns(c->c, nsid);
 
 	if (!d)
@@ -52,6 +62,11 @@ int ugds_ns_info(struct ugds_ctrl *c, uint32_t nsid, struct ugds_ns_info *ret)
 int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nbytes, int readonly,
 		 struct ugds_ns **ret, struct ugds_error *err)
 {
+	api_visitor *in = api_enter(uc);
+
+	if (!in)
+		return -ESHUTDOWN;
+
 	struct nvme_ctrl *c = uc->c;
 	const struct nvme_nsdata *d = nvme_ctrl_ns(c, nsid);
 	struct nvme_err ne;
@@ -113,7 +128,17 @@ int ugds_ns_open(struct ugds_ctrl *uc, uint32_t nsid, uint64_t base, uint64_t nb
 	ns->base = base;
 	ns->want = nbytes;
 	ns->data = d;
-	nvme_window_add(c, ns);
+	/* under the lock: closing looks at the count and changes the state under it */
+	pthread_mutex_lock(&c->lock);
+	rc = nvme_ctrl_check(c) == -ESHUTDOWN ? -ESHUTDOWN : 0;
+	if (!rc)
+		nvme_window_add(c, ns);
+	pthread_mutex_unlock(&c->lock);
+	if (rc) {
+		free(ns);
+		nvme_err_set(&ne, rc, 0, "the controller is closed");
+		goto fail;
+	}
 	*ret = (struct ugds_ns *)ns;
 	return 0;
 fail:
@@ -136,6 +161,12 @@ int ugds_ns_close(struct ugds_ns *uns)
 	if (atomic_load_explicit(&ns->ref, memory_order_acquire))
 		return -EBUSY;
 	nvme_window_del(ns->ctrl, ns);
-	free(ns);
 	return 0;
+}
+
+void ugds_ns_free(struct ugds_ns *uns)
+{
+	/* an operation that another thread began while it was closed has it still: a leak, but not a corruption */
+	if (!atomic_load_explicit(&ns_of(uns)->ref, memory_order_acquire))
+		free(uns);
 }

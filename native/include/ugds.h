@@ -122,8 +122,11 @@ int ugds_open_emu(const struct ugds_emu_params *emu, const struct ugds_open_para
 		  struct ugds_error *err);
 
 /* Stop and free. -EBUSY while operations are in flight or channels, namespaces or batches exist: nothing changes.
- * Blocks for the shutdown notification. @force: also with a quarantine (after an external reset). */
+ * Blocks for the shutdown notification. @force: also with a quarantine (after an external reset).
+ * Calls of other threads that take @c are over before anything is freed; later ones are answered -ESHUTDOWN. */
 int ugds_ctrl_close(struct ugds_ctrl *c, int force);
+/* When nobody can call with @c any more. Nothing, while it is open. */
+void ugds_ctrl_free(struct ugds_ctrl *c);
 /* After fork, in the child: close the descriptors and forget the device; nothing is sent. */
 void ugds_ctrl_fork_child(struct ugds_ctrl *c);
 
@@ -238,6 +241,8 @@ uint64_t ugds_ns_size(struct ugds_ns *ns);
 int ugds_ns_gone(struct ugds_ns *ns);
 /* -EBUSY while operations use it. */
 int ugds_ns_close(struct ugds_ns *ns);
+/* After that, when nobody can call with @ns any more. */
+void ugds_ns_free(struct ugds_ns *ns);
 
 /* ---- memory ---- */
 

@@ -222,11 +222,10 @@ static int settle(struct nvme_ctrl *c, void *unused)
 	return 0;
 }
 
-int nvme_ctrl_close(struct nvme_ctrl *c, bool force)
+int nvme_ctrl_retire(struct nvme_ctrl *c, bool force)
 {
-	struct nvme_exec *x = NULL;
 	uint32_t was;
-	bool busy, safe;
+	bool busy;
 
 	/* housekeeping frees what is orphaned and idle before a call to it is over */
 	if (force && atomic_load_explicit(&c->nr_quarantined, memory_order_relaxed))
@@ -240,17 +239,26 @@ int nvme_ctrl_close(struct nvme_ctrl *c, bool force)
 	if (was == NVME_RESETTING)
 		busy = true;
 	if (!busy) {
+		c->retired_live = was == NVME_LIVE;
 		nvme_ctrl_set_state(c, NVME_CLOSED, "closed");
-		x = c->exec;
-		c->exec = NULL;
 	}
 	pthread_mutex_unlock(&c->lock);
-	if (busy)
-		return -EBUSY;
-	if (x)
-		nvme_exec_free(x);
+	return busy ? -EBUSY : 0;
+}
+
+void nvme_ctrl_end(struct nvme_ctrl *c)
+{
+	struct nvme_exec *x;
+	bool safe;
+
+	/* a channel that came too late may have started it anew */
+	pthread_mutex_lock(&c->lock);
+	x = c->exec;
+	c->exec = NULL;
+	pthread_mutex_unlock(&c->lock);
+	nvme_exec_free(x);
 	nvme_hk_stop(c);
-	if (was == NVME_LIVE) {
+	if (c->retired_live) {
 		for (uint32_t i = 0; i < c->nr_qpairs; i++)
 			if (c->q[i].qp->ops->disconnect(c->q[i].qp, true))
 				break; /* disabling the controller deletes them as well */
@@ -261,5 +269,13 @@ int nvme_ctrl_close(struct nvme_ctrl *c, bool force)
 	if (safe)
 		nvme_admin_forget(c, -ESHUTDOWN);
 	ctrl_free(c, safe);
-	return 0;
+}
+
+int nvme_ctrl_close(struct nvme_ctrl *c, bool force)
+{
+	int err = nvme_ctrl_retire(c, force);
+
+	if (!err)
+		nvme_ctrl_end(c);
+	return err;
 }

@@ -175,6 +175,7 @@ struct nvme_ctrl {
 	/* housekeeping */
 	pthread_t hk_thread;
 	bool hk_running;
+	bool retired_live; /* it was live when it was closed: what it is to be told can be told */
 	int hk_fd; /* eventfd: admin CQ interrupts, requests, deadlines moved closer */
 	_Atomic uint32_t hk_word; /* wake-up word of the admin vector */
 	_Atomic bool hk_stop;
@@ -200,6 +201,9 @@ int nvme_ctrl_open(const struct nvme_ctrl_ops *ops, void *t, const struct nvme_o
 		   struct nvme_ctrl **ret, struct nvme_err *err);
 /* -EBUSY while channels, operations, namespaces or a quarantine exist (@force: quarantine is ignored). */
 int nvme_ctrl_close(struct nvme_ctrl *c, bool force);
+/* The two halves of it: refuse everything from now on; then, when nobody is inside a call any more, free it. */
+int nvme_ctrl_retire(struct nvme_ctrl *c, bool force);
+void nvme_ctrl_end(struct nvme_ctrl *c);
 int nvme_ctrl_reset(struct nvme_ctrl *c, struct nvme_err *err); /* recovery.c */
 /* state.c. Refuse new work from now on. First reason wins; the event fd is signalled at once, every
  * channel by the housekeeping thread. Takes admin_lock only: callable with any other lock held. */

@@ -36,7 +36,8 @@ void nvme_window_del(struct nvme_ctrl *c, struct nvme_ns *w)
 		}
 	}
 	pthread_mutex_unlock(&c->ns_lock);
-	atomic_fetch_sub_explicit(&c->nr_ns_open, 1, memory_order_relaxed);
+	/* release: whoever sees the count at zero may free the controller */
+	atomic_fetch_sub_explicit(&c->nr_ns_open, 1, memory_order_release);
 }
 
 void nvme_ns_update(struct nvme_ctrl *c, struct nvme_nsdata *ns, const struct nvme_ns_facts *f)

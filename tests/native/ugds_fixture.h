@@ -83,7 +83,10 @@ __attribute__((unused)) static bool fixture_close(struct fixture *f)
 	a = ugds_unmap(f->c, f->map);
 	b = f->ch ? ugds_chan_close(f->ch) : 0;
 	c = ugds_ns_close(f->ns);
+	if (!c)
+		ugds_ns_free(f->ns);
 	d = ugds_ctrl_close(f->c, 0);
+	ugds_ctrl_free(f->c);
 	if (a || b || c || d || n.iommu_faults || n.protocol_errors)
 		printf("# unmap %d chan %d ns %d ctrl %d, %llu faults, %llu protocol errors\n", a, b, c, d,
 		       (unsigned long long)n.iommu_faults, (unsigned long long)n.protocol_errors);
