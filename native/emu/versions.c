@@ -24,7 +24,9 @@ struct version {
 
 /* A block whose newest content, which the backing has, may be lost. */
 struct emu_dirty {
-	struct emu_dirty *next;
+	struct emu_dirty *next; /* in its bucket */
+	struct emu_dirty *after; /* of all */
+	struct emu_dirty **before; /* what points at this one there */
 	struct emu_ns *ns;
 	uint64_t lba;
 	uint64_t piece; /* that wrote the newest */
@@ -83,6 +85,9 @@ static void drop_dirty(struct emu_versions *v, struct emu_dirty **p)
 	struct emu_dirty *d = *p;
 
 	*p = d->next;
+	*d->before = d->after;
+	if (d->after)
+		d->after->before = d->before;
 	drop_from(v, d->ns, &d->top);
 	v->used -= sizeof(*d);
 	v->nr--;
@@ -107,7 +112,10 @@ static int remember(struct emu_versions *v, struct emu_ns *ns, uint64_t lba, con
 			free(o);
 			return -ENOMEM;
 		}
-		*d = (struct emu_dirty){ .ns = ns, .lba = lba };
+		*d = (struct emu_dirty){ .after = v->all, .before = &v->all, .ns = ns, .lba = lba };
+		if (v->all)
+			v->all->before = &d->after;
+		v->all = d;
 		*p = d;
 		v->used += sizeof(*d);
 		v->nr++;
@@ -177,13 +185,11 @@ void emu_versions_harden(struct emu_versions *v, const struct emu_write *w)
 
 void emu_versions_forget(struct emu_versions *v, const struct emu_ns *ns)
 {
-	for (uint32_t i = 0; v->nr && i < BUCKETS; i++)
-		for (struct emu_dirty **p = &v->bucket[i]; *p;) {
-			if (!ns || (*p)->ns == ns)
-				drop_dirty(v, p);
-			else
-				p = &(*p)->next;
-		}
+	for (struct emu_dirty *d = v->all, *after; d; d = after) {
+		after = d->after;
+		if (!ns || d->ns == ns)
+			drop_dirty(v, place(v, d->ns, d->lba));
+	}
 }
 
 /*
@@ -225,13 +231,12 @@ static int lose_one(const struct emu_dirty *d, uint64_t seed)
 
 int emu_versions_lose(struct emu_versions *v, uint64_t seed)
 {
-	int rc = 0, first = 0;
+	int rc, first = 0;
 
-	for (uint32_t i = 0; v->nr && i < BUCKETS; i++)
-		for (const struct emu_dirty *d = v->bucket[i]; d; d = d->next) {
-			rc = lose_one(d, seed);
-			first = first ? first : rc;
-		}
+	for (const struct emu_dirty *d = v->all; d; d = d->after) {
+		rc = lose_one(d, seed);
+		first = first ? first : rc;
+	}
 	emu_versions_forget(v, NULL);
 	return first;
 }

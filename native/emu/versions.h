@@ -19,6 +19,7 @@ struct emu_dirty;
 /* One owner at a time: no locks inside. */
 struct emu_versions {
 	struct emu_dirty **bucket;
+	struct emu_dirty *all;
 	uint8_t *buf; /* of what is about to be overwritten */
 	uint64_t limit; /* bytes */
 	uint64_t used;

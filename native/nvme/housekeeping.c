@@ -92,7 +92,8 @@ static void look_at_health(struct nvme_ctrl *c)
 		nvme_ctrl_fail(c, NVME_WEDGED, "the controller reports a fatal status (CSTS 0x%x)",
 			       (uint32_t)csts);
 	else if (!(csts & NVME_CSTS_RDY))
-		nvme_ctrl_fail(c, NVME_WEDGED, "the controller was reset by somebody else (CSTS 0x%x)",
+		nvme_ctrl_fail(c, NVME_WEDGED,
+			       "the controller was reset by somebody else, or lost power (CSTS 0x%x)",
 			       (uint32_t)csts);
 }
 
