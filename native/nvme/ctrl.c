@@ -76,6 +76,12 @@ static int read_caps(struct nvme_ctrl *c, struct nvme_err *err)
 				    "the controller's smallest memory page is 2^%u bytes; at most 2^%u is "
 				    "supported",
 				    c->page_shift, MAX_PAGE_SHIFT);
+	if (NVME_CAP_MPSMAX(c->cap) < mpsmin)
+		return nvme_err_set(
+			err, -EOPNOTSUPP, 0,
+			"the controller contradicts itself: its largest memory page (CAP.MPSMAX %u) is "
+			"smaller than its smallest (CAP.MPSMIN %u)",
+			NVME_CAP_MPSMAX(c->cap), mpsmin);
 	if (!(NVME_CAP_CSS(c->cap) & 1))
 		return nvme_err_set(err, -EOPNOTSUPP, 0, "the controller has no NVM command set (CAP 0x%llx)",
 				    (unsigned long long)c->cap);
@@ -166,6 +172,11 @@ static int bring_up(struct nvme_ctrl *c, const struct nvme_open_params *p, struc
 	if (rc)
 		return rc;
 	rc = nvme_admin_init(c);
+	if (rc == -EINVAL)
+		return nvme_err_set(
+			err, rc, 0,
+			"the admin queue's doorbells lie outside the controller's registers (CAP.DSTRD %u)",
+			NVME_CAP_DSTRD(c->cap));
 	if (rc)
 		return nvme_err_set(err, rc, 0, "the admin queue cannot be made (errno %d)", -rc);
 	rc = nvme_ctrl_start(c, err);

@@ -28,10 +28,11 @@ static int wait_csts(struct nvme_ctrl *c, uint32_t mask, uint32_t want, int64_t 
 		if (err)
 			return err;
 		*ret_csts = (uint32_t)csts;
-		if ((csts & mask) == want)
-			return 0;
+		/* first: a controller that is broken may be ready as well */
 		if (fatal && (csts & NVME_CSTS_CFS))
 			return -EIO;
+		if ((csts & mask) == want)
+			return 0;
 		if (waited >= limit)
 			return -ETIMEDOUT;
 		nvme_pause(waited);

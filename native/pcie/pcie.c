@@ -20,8 +20,9 @@ static int pcie_prop_get(void *t, uint32_t off, uint32_t nbytes, uint64_t *ret)
 	struct pcie_dev *dev = t;
 	uint64_t v = nbytes == 8 ? dev->ops->reg_read64(dev->t, off) : dev->ops->reg_read32(dev->t, off);
 
-	/* A read that nobody answers is all ones; no register that is read here can hold that value. */
-	if (v == (nbytes == 8 ? UINT64_MAX : UINT32_MAX))
+	/* A read that nobody answers is all ones; no register that is read here can hold that value, in either half: a device
+	 * may vanish, or come back, between the two reads that a bus makes of 64 bits. */
+	if ((uint32_t)v == UINT32_MAX || (nbytes == 8 && v >> 32 == UINT32_MAX))
 		return -ENODEV;
 	*ret = v;
 	return 0;
