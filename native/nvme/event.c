@@ -9,6 +9,7 @@
 #include "nvme/admin.h"
 #include "nvme/hk.h"
 #include "nvme/identify.h"
+#include "nvme/status.h"
 
 static bool send(struct nvme_ctrl *c, struct nvme_hk_req *r, int64_t now)
 {
@@ -58,6 +59,10 @@ static void scan_done(struct nvme_admin_req *req)
 	r->busy = false;
 	if (req->err && !req->status)
 		return; /* never answered: it says nothing about the namespace */
+	if (req->err && !nvme_status_no_ns(req->status)) {
+		hk->scan_at++; /* nor does this */
+		return;
+	}
 	if (!req->err)
 		nvme_ns_parse(r->c, req->data, &f);
 	if (hk->scan_at < hk->scan_nr)

@@ -194,6 +194,8 @@ static int refresh(struct nvme_ctrl *c, struct nvme_err *err)
 		if (rc && !status)
 			return nvme_err_set(err, rc, 0, "Identify Namespace %u got no answer (errno %d)",
 					    c->ns[i].nsid, -rc);
+		if (rc && !nvme_status_no_ns(status))
+			continue; /* it says nothing about the namespace */
 		if (!rc)
 			nvme_ns_parse(c, &id, &f);
 		nvme_ns_update(c, &c->ns[i], &f);

@@ -174,3 +174,8 @@ const char *nvme_status_name(uint16_t status)
 		return e->name;
 	return NVME_STATUS_SCT(status) == NVME_SCT_VENDOR ? "vendor specific error" : "error";
 }
+
+bool nvme_status_no_ns(uint16_t status)
+{
+	return (status & 0x7ff) == NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INVALID_NS);
+}

@@ -10,6 +10,8 @@
 int nvme_status_errno(uint16_t status);
 /* Sent again, the same command may succeed. */
 bool nvme_status_may_retry(uint16_t status);
+/* The namespace is not there, or not active. */
+bool nvme_status_no_ns(uint16_t status);
 /* A few words for a message. */
 const char *nvme_status_name(uint16_t status);
 
