@@ -235,13 +235,17 @@ class Case:
         if self.scenario.mend is not None:
             await self.scenario.mend(self)
         elif self.scenario.fatal:
-            stuck = self.controller.quarantine
-            assert all(entry.queue_id > 0 for entry in stuck)
-            assert len(stuck) == self.controller.statistics().quarantined
+            await self.until(self._quarantine_is_listed)
             await self.controller.reset()
         await self.until(lambda: not self.controller.quarantine)
         assert self.controller.state == "live"
         assert self.controller.state_reason == ""
+
+    def _quarantine_is_listed(self) -> bool:
+        """Each queue gives up what it has when it hears of the failure."""
+        stuck = self.controller.quarantine
+        assert all(entry.queue_id > 0 for entry in stuck)
+        return len(stuck) == self.controller.statistics().quarantined
 
     async def _read_here(self) -> bytes:
         memory = bytearray(BLOCKS * BLOCK)
