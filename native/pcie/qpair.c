@@ -116,6 +116,17 @@ static __attribute__((noinline)) bool put_long(struct pcie_qpair *q, const struc
 	return true;
 }
 
+/* All that are about to be written, at once: one after another, each entry's stores would wait for its line. */
+static inline void prefetch_entries(const struct pcie_qpair *q, uint32_t n)
+{
+	uint32_t at = q->sq_tail;
+
+	for (uint32_t i = 0; i < n; i++) {
+		prefetch_write(&q->sq[at]);
+		at = at + 1 == q->depth ? 0 : at + 1;
+	}
+}
+
 /* Tail and free slot are in locals: the entries' stores could change them, for all the compiler knows. */
 static uint32_t qpair_submit_run(struct nvme_qpair *qp, const struct nvme_run *run,
 				 const struct nvme_item *items, uint32_t n, int64_t now)
@@ -127,6 +138,7 @@ static uint32_t qpair_submit_run(struct nvme_qpair *qp, const struct nvme_run *r
 	const struct nvme_item *item = items, *end = items + min_u32(n, qp->space);
 	uint32_t tail = q->sq_tail, slot = q->free_head, i;
 
+	prefetch_entries(q, (uint32_t)(end - items));
 	for (; item < end; item++) {
 		uint64_t pos = map->first_off + item->buf_off, in = pos & mask;
 		struct pcie_tracker *tr;
@@ -202,6 +214,27 @@ static void qpair_tell(struct nvme_qpair *qp, bool fenced)
 		q->dev->ops->kick_fenced(q->dev->t, qp->conf.qid);
 }
 
+static bool qpair_peek(struct nvme_qpair *qp)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
+	_Atomic uint32_t *dw3 = (_Atomic uint32_t *)&q->cq[pos >> 1].dw3;
+
+	return NVME_CQE_PHASE(le32toh(atomic_load_explicit(dw3, memory_order_relaxed))) == (pos & 1);
+}
+
+#define CQES_AHEAD 16
+
+/* Where one has come there may be more: their lines come over together. */
+static inline void prefetch_completions(const struct pcie_qpair *q, uint32_t head)
+{
+	const uint32_t line = CACHELINE / sizeof(struct nvme_cqe),
+		       most = min_u32(q->base.inflight, CQES_AHEAD);
+
+	for (uint32_t i = line; i < most; i += line)
+		__builtin_prefetch(&q->cq[head + i < q->depth ? head + i : head + i - q->depth]);
+}
+
 static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_t max)
 {
 	struct pcie_qpair *q = pcie_qp(qp);
@@ -210,6 +243,8 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 	const uint32_t mask = q->slot_mask, qid = (uint32_t)qp->conf.qid << 16;
 	struct nvme_done *o = out, *end = out + max;
 
+	if (qpair_peek(qp))
+		prefetch_completions(q, head);
 	while (o < end) {
 		struct nvme_cqe *cqe = &q->cq[head];
 		/* acquire: the rest of the entry and the data are read after the phase tag */
@@ -254,15 +289,6 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 	/* the entries are consumed before the controller may overwrite them */
 	pcie_ring_doorbell(q->cq_db, q->cq_shadow, q->cq_event, head);
 	return (uint32_t)(o - out);
-}
-
-static bool qpair_peek(struct nvme_qpair *qp)
-{
-	struct pcie_qpair *q = pcie_qp(qp);
-	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
-	_Atomic uint32_t *dw3 = (_Atomic uint32_t *)&q->cq[pos >> 1].dw3;
-
-	return NVME_CQE_PHASE(le32toh(atomic_load_explicit(dw3, memory_order_relaxed))) == (pos & 1);
 }
 
 static uint32_t qpair_step(struct nvme_qpair *qp, uint32_t max)
