@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aiougds._channel import Channel
     from aiougds._ffi import CData
     from aiougds._pinned import RegistrationSlice
-    from aiougds._transfer import Window
+    from aiougds._window import NamespaceWindow
 
 MAX_CAPACITY: Final = 1 << 24
 
@@ -76,20 +76,22 @@ class Batch:
         "_ready",
         "_requests",
         "_serial",
+        "_space",
         "_timed",
         "_window",
         "_words",
         "capacity",
     )
 
-    def __init__(self, window: Window, capacity: int) -> None:
+    def __init__(self, space: NamespaceWindow, capacity: int) -> None:
         self._channel: Channel | None = None
+        self._space = space  # its C window lives as long as this can use it
+        self._window = space._checked()
         self.capacity = capacity
         if isinstance(capacity, bool) or not isinstance(capacity, int):
             raise OptionError(f"capacity={capacity!r}: an integer is needed")
         if not 1 <= capacity <= MAX_CAPACITY:
             raise OptionError(f"capacity={capacity} is outside 1 .. {MAX_CAPACITY}")
-        self._window = window
         self._native: CData = ffi.NULL
         self._closed = False
         self._busy = ""  # what a task waits for, if one does
@@ -100,6 +102,11 @@ class Batch:
         self._requests: list[tuple[int, int, int, int, int, int]] = []
         self._ready: list[BatchItem] = []
         self._out, self._words = records(min(capacity, 256))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the batch is closed; make another with ns.batch()")
+        self._window = self._space._checked()
 
     def _home(self) -> Channel:
         """Return the channel that it belongs to."""
@@ -148,6 +155,7 @@ class Batch:
 
     def flush(self, *, cookie: object = None) -> None:
         """Prepare a flush. It orders nothing: harvest the writes before it first."""
+        self._check_open()
         self._add(lib.UGDS_OP_FLUSH, 0, 0, 0, 0, None, cookie)
 
     def _prepare(
@@ -158,8 +166,7 @@ class Batch:
         nbytes: SupportsIndex | None,
         cookie: object,
     ) -> None:
-        if self._closed:
-            raise ClosedError("the batch is closed; make another with ns.batch()")
+        self._check_open()
         at = whole(offset, "offset")
         place = locate(self._window.device, buf, op & 0xFF)
         if not isinstance(place.keep, PinnedMemory):
@@ -222,6 +229,7 @@ class Batch:
         """
         check_timeout(timeout_s)
         channel = self._home()
+        self._check_open()
         requests = self._requests
         self._requests = []
         sent = [
@@ -231,7 +239,8 @@ class Batch:
             packed = array("Q", [word for request in sent for word in request])
             bad = ffi.new("uint32_t *")
             start = ffi.from_buffer("struct ugds_req[]", packed)
-            if self._timed and len(self._cookies) == len(requests):
+            before = len(self._cookies) - len(requests)
+            if self._timed and before <= lib.ugds_batch_ready(self._native):
                 # Nothing of before is in flight: its deadline is not for these.
                 channel.disarm(self._native)
                 self._timed = False

@@ -154,7 +154,8 @@ class Batch:
 
     def cancel(self) -> None:
         """Ask for the end of all that is in flight."""
-        operate(self._device, lambda: called(self._batch.cancel))
+        if not self._device.ended:
+            operate(self._device, lambda: called(self._batch.cancel))
 
     def close(self) -> None:
         """Cancel what is in flight, wait until the device let go of it, and close."""

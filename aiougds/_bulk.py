@@ -123,6 +123,7 @@ async def run(items: Items, count: int, timeout_s: float | None) -> list[int]:
     try:
         while first < count:
             size = min(capacity, count - first)
+            items.window.check_open()  # others ran since the last one
             ready = items.submit(batch, first, size, channel.bad)
             if ready < 0 and first:  # what was moved before is told in any case
                 results = results or list(items.lengths)

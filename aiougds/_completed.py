@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from aiougds._pinned import RegistrationSlice
     from aiougds._transfer import Window
+    from aiougds._window import NamespaceWindow
 
     # Its number, opcode, memory and offset.
     _Request = tuple[int, int, PinnedMemory | RegistrationSlice, int]
@@ -46,15 +47,15 @@ class AsCompleted:
 
     def __init__(
         self,
-        window: Window,
+        space: NamespaceWindow,
         op: int,
         requests: Iterable[tuple[PinnedMemory | RegistrationSlice, int]],
         capacity: int,
         timeout_s: float | None,
     ) -> None:
         check_timeout(timeout_s)
-        self._requests = _checked(window, op, list(requests))
-        self._batch = Batch(window, capacity)
+        self._requests = _checked(space._checked(), op, list(requests))
+        self._batch = Batch(space, capacity)
         self._timeout_s = timeout_s
         self._clock = Clock(None)
         self._left = deque((index, op, *r) for index, r in enumerate(self._requests))

@@ -261,6 +261,15 @@ class Device:
             if not stray.over():
                 self.limbo.append(stray)
 
+    def left_busy(self, ptr: int, nbytes: int) -> bool:
+        """Whether the device may still touch a range that nobody holds any more."""
+        return any(
+            stray.unmap
+            and stray.mapping.memory.ptr < ptr + nbytes
+            and ptr < stray.mapping.memory.ptr + stray.mapping.memory.nbytes
+            for stray in tuple(self.limbo)
+        )
+
     def progress(self) -> None:
         """Completions were taken: tell whoever waits for the end of something."""
         if self.limbo:
@@ -268,14 +277,22 @@ class Device:
         for signal in tuple(self.observers):
             signal.set()
 
+    def _stuck(self) -> tuple[CData, int]:
+        room = max(16, 0 if self.ended else self.stats().quarantined)
+        array = ffi.new("struct ugds_stuck[]", room)
+        if self.ended:
+            return array, 0
+        return array, min(lib.ugds_ctrl_quarantine(self.ptr, array, room), room)
+
     def stuck_handles(self) -> set[int]:
         """Return the handles of mappings that a given-up command may still touch."""
-        if self.ended:
-            return set()
-        room = 256
-        array = ffi.new("struct ugds_stuck[]", room)
-        count = lib.ugds_ctrl_quarantine(self.ptr, array, room)
-        return {int(array[i].map) for i in range(max(0, min(count, room)))}
+        array, count = self._stuck()
+        return {int(array[i].map) for i in range(count)}
+
+    def is_stuck(self, window: CData) -> bool:
+        """Whether a given-up command went through a namespace's C window."""
+        array, count = self._stuck()
+        return any(array[i].ns == window for i in range(count))
 
     # ---- the end ----
 
@@ -402,6 +419,7 @@ class Device:
         for mapping in self.pool:
             mapping.unmap()
         self.pool.clear()
+        stopped = not force
         while True:
             windows = self.open_windows()
             for window in windows:
@@ -409,6 +427,9 @@ class Device:
             code = lib.ugds_ctrl_close(self.ptr, int(force))
             if code != -EBUSY:
                 break
+            if not stopped:
+                stopped = True  # it let go of what was given up, windows too
+                continue
             late = deadline is not None and time.monotonic() >= deadline
             if late or (self.stats().quarantined and not force):
                 error = self._busy_error()

@@ -354,7 +354,7 @@ class Namespace(NamespaceWindow):
         """
         from aiougds._batch import Batch
 
-        return Batch(self._checked(), capacity)
+        return Batch(self, capacity)
 
     def as_completed(
         self,
@@ -374,7 +374,7 @@ class Namespace(NamespaceWindow):
 
         one_of("op", op, ("read", "write"))
         code = READ if op == "read" else WRITE
-        return AsCompleted(self._checked(), code, requests, capacity, timeout_s)
+        return AsCompleted(self, code, requests, capacity, timeout_s)
 
     # ---- memory, regions ----
 

@@ -8,6 +8,7 @@ is wrong is put in words.
 
 from __future__ import annotations
 
+import errno
 import operator
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
@@ -18,6 +19,7 @@ from aiougds._device import Mapping
 from aiougds._errors import (
     AlignmentError,
     ArgumentTypeError,
+    ClosedError,
     MemoryLayoutError,
     OptionError,
     RangeError,
@@ -29,6 +31,7 @@ from aiougds._failure import (
     ended,
     last_failure,
     past_end,
+    refused,
     unaligned,
 )
 from aiougds._ffi import PENDING, ffi, lib, seconds_to_ns
@@ -75,10 +78,20 @@ class Window(NamedTuple):
     device: Device
     ptr: CData
     lba_bytes: int
+    life: list[bool]  # emptied when ``ptr`` is freed
+
+    def check_open(self) -> None:
+        """Raise when it was closed, perhaps between two operations of one call."""
+        if not self.life:
+            raise ClosedError(
+                f"the namespace or region of {self.device.address} was closed; open it "
+                "again"
+            )
 
     @property
     def size(self) -> int:
         """Bytes of it now: a namespace may grow, shrink or go while it is open."""
+        self.check_open()
         return lib.ugds_ns_size(self.ptr)
 
     def gone(self) -> bool:
@@ -184,6 +197,7 @@ async def issue(
 ) -> int:
     """Run one operation of C on mapped memory (or none) and return the bytes moved."""
     channel = window.device.channel()
+    window.check_open()
     args = (place.handle, place.buf_off, nbytes, offset, op)
     result = lib.ugds_rw(channel.ptr, window.ptr, *args)
     request = Request(
@@ -281,9 +295,14 @@ async def _direct(
             "to pin it just in time; use ns.register()"
         )
     device = window.device
+    memory = place.memory
     if device.limbo:
         device.sweep_limbo()
-    memory = place.memory
+        if device.left_busy(memory.ptr, length):
+            request = Request(
+                op, at, length, memory.nbytes, 0, window.lba_bytes, window.size
+            )
+            raise device.refusal() or refused(device, -errno.EBUSY, request)
     if place.nbytes != length:
         memory = Memory(memory.ptr, length, memory.owner, readonly=memory.readonly)
     if device.info().caps & lib.UGDS_CAP_MAP_INLINE:

@@ -73,7 +73,7 @@ class NamespaceWindow:
         lib.ugds_ns_info(device.ptr, nsid, info)
         self.lba_bytes = info.lba_bytes
         self.readonly = readonly or bool(info.readonly) or device.options.readonly
-        self._window = Window(device, self._ptr, self.lba_bytes)
+        self._window = Window(device, self._ptr, self.lba_bytes, [True])
         device.add_window(self)
 
     # ---- state ----
@@ -128,6 +128,7 @@ class NamespaceWindow:
             if not code:
                 self._size = size
                 self._open = False
+                self._window.life.clear()
                 self.detach()
             return code
 
@@ -151,7 +152,7 @@ class NamespaceWindow:
         self._open = True
         self._closed = False
         if hasattr(self, "_window"):
-            self._window = self._window._replace(ptr=self._ptr)
+            self._window = self._window._replace(ptr=self._ptr, life=[True])
 
     async def aclose(self, timeout_s: float | None = None) -> None:
         """Close it, and its controller when ``aiougds.open`` made both.
@@ -174,7 +175,10 @@ class NamespaceWindow:
         def done() -> bool:
             return device.ended or not self.close_window()
 
-        if done() or (timeout_s != 0 and await device.until(done, bool, timeout_s)):
+        def stuck() -> bool:
+            return device.is_stuck(self._ptr)
+
+        if done() or (timeout_s != 0 and await device.until(done, stuck, timeout_s)):
             device.drop_window(self)
             return
         self._closed = False

@@ -284,6 +284,7 @@ int ugds_ctrl_quarantine(struct ugds_ctrl *uc, struct ugds_stuck *out, uint32_t 
 			continue;
 		out[n] = (struct ugds_stuck){
 			.map = op->map ? mem_handle(op->map) : 0,
+			.ns = (struct ugds_ns *)op->ns,
 			.buf_off = op->buf_start,
 			.nbytes = op->nbytes,
 			.since_ns = (uint64_t)op->stray_since,

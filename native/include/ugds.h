@@ -409,6 +409,7 @@ int ugds_ctrl_event_fd(struct ugds_ctrl *c);
 /* What the device may still touch. */
 struct ugds_stuck {
 	uint64_t map;
+	struct ugds_ns *ns; /* to be compared, never used */
 	uint64_t buf_off;
 	uint64_t nbytes;
 	uint64_t since_ns;
