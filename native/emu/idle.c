@@ -9,7 +9,7 @@
 #include "emu/internal.h"
 #include "support/barrier.h"
 
-#define SPIN_NS (20 * NSEC_PER_USEC)
+#define SPIN_NS (100 * NSEC_PER_USEC) /* an idle processor wakes in 50, and the woken host submits 20 later */
 #define SOON_NS (100 * NSEC_PER_USEC) /* a time-out that near is spun for: sleeping would overshoot */
 #define LOOKS_PER_CLOCK 4 /* a look goes over all live queues */
 #define FULL_CQ_POLL_NS NSEC_PER_MSEC /* a host need not tell when it reads entries of a full queue */
