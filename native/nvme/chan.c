@@ -243,7 +243,7 @@ int nvme_chan_close(struct nvme_chan *ch)
 void nvme_chan_orphan(struct nvme_chan *ch)
 {
 	atomic_store_explicit(&ch->orphan, true, memory_order_release);
-	nvme_hk_poke(ch->ctrl);
+	nvme_hk_at(ch->ctrl, now_ns()); /* not only once: from now on in its quicker rhythm */
 }
 
 bool nvme_chan_adopt(struct nvme_chan *ch, int64_t now)

@@ -56,6 +56,10 @@ CALLS = {
         "inject": "inject(ns, Fault.hold())",
         "counters": "aiougds.testing.counters(ns)",
         "raise_event": "aiougds.testing.raise_event(ns)",
+        "resize": "aiougds.testing.resize(ns, 1 << 21)",
+        "detach": "aiougds.testing.detach(ns)",
+        "attach": "aiougds.testing.attach(ns)",
+        "power_cut": "aiougds.testing.power_cut(ns)",
     },
 }
 # What a closed object answers too, and what closes: of these none may raise or wait.

@@ -23,8 +23,8 @@ def hold_over_the_stop(held):
     while not held.hits:
         time.sleep(0.001)
     ready_to_be_stopped()
-    # At the device still, for half the limit once more.
-    time.sleep(hang / 2)
+    # At the device still, for a part of the limit once more.
+    time.sleep(hang / 4)
     held.clear()
 
 def judge(ns, result):
@@ -47,6 +47,7 @@ async def main():
     async with aiougds.open("emu:?size=1MiB", **OPTIONS) as ns:
         async with ns.allocate(BLOCK) as reg:
             await ns.read(reg, offset=0)
+            sys.stdin.readline()
             outstanding(ns)
             judge(ns, await ns.read(reg, offset=0))
             await ns.controller.smart_log()
@@ -55,6 +56,7 @@ def blocking_main():
     with blocking.open("emu:?size=1MiB", **OPTIONS) as ns:
         with ns.allocate(BLOCK) as reg:
             ns.read(reg, offset=0)
+            sys.stdin.readline()
             outstanding(ns)
             judge(ns, ns.read(reg, offset=0))
             ns.controller.smart_log()
@@ -79,19 +81,23 @@ def start(end: str, *arguments: str) -> Child:
     )
 
 
+def tell(child: Child) -> None:
+    assert child.stdin is not None
+    child.stdin.write("go on\n")
+    child.stdin.flush()
+
+
 def stop_for(seconds: float, children: list[Child]) -> None:
-    """Stop them once they are ready, continue them, and tell them so."""
+    """Stop each once its command is out, continue them, and tell them so."""
     for child in children:
+        tell(child)
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         os.kill(child.pid, signal.SIGSTOP)
     time.sleep(seconds)
     for child in children:
         os.kill(child.pid, signal.SIGCONT)
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("continued\n")
-        child.stdin.flush()
+        tell(child)
 
 
 def check_well(children: list[Child]) -> None:
