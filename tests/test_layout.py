@@ -25,7 +25,7 @@ TOP_LEVEL = {
 # is a public object, and above them all.
 PYTHON_LAYERS = (
     {"_errors", "_interpreter", "_native", "_status"},
-    {"_address", "_options"},
+    {"_address", "_lies", "_options"},
     {"_ffi"},
     {"_buffer", "_home", "_request", "_stats"},
     {"_completion", "_completion_thread", "_completion_trio", "_polling"},
