@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import deque
 from errno import EBUSY
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiougds._channel import Channel
 from aiougds._completion import current_home, forget_all, sweep
@@ -27,13 +27,14 @@ from aiougds._errors import (
     UGDSError,
 )
 from aiougds._ffi import ffi, lib, text
+from aiougds._mapping import Stray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aiougds._buffer import Memory
     from aiougds._ffi import CData
     from aiougds._home import Home, Signal
+    from aiougds._mapping import Keeps, Mapping
     from aiougds._options import OpenOptions
 
 TICK_S: Final = 0.01  # how often to look where C has nothing that would tell
@@ -45,71 +46,6 @@ class Window(Protocol):
     def detach(self) -> None: ...
     def close_window(self) -> int: ...
     def reopen_window(self) -> None: ...
-
-
-class Mapping:
-    """Memory that one controller can reach."""
-
-    __slots__ = ("device", "handle", "memory")
-
-    def __init__(self, device: Device, memory: Memory) -> None:
-        no_target = memory.readonly or memory.target_refusal
-        flags = lib.UGDS_MEM_READONLY if no_target else 0
-        ret = ffi.new("uint64_t *")
-        pointer = ffi.cast("void *", memory.ptr)
-        code = lib.ugds_map(device.ptr, pointer, memory.nbytes, flags, ret)
-        if code < 0:
-            raise device.refusal() or UGDSError(
-                f"{memory.nbytes} bytes at {memory.ptr:#x} cannot be made reachable "
-                f"for the controller: {os.strerror(-code)}",
-                errno=-code,
-            )
-        self.device = device
-        self.memory = memory
-        self.handle = int(ret[0])
-
-    def mappings_on(self, device: Device) -> list[Mapping]:
-        """Return itself: what an operation that used it keeps busy."""
-        return [self]
-
-    def inflight(self) -> int:
-        """Return operations in flight; 0 when it is no longer mapped."""
-        if self.device.ended:
-            return 0
-        return max(0, lib.ugds_map_inflight(self.device.ptr, self.handle))
-
-    def unmap(self) -> bool:
-        """Unmap it; False, and nothing changed, while operations are in flight."""
-        if self.device.ended:
-            return True
-        return lib.ugds_unmap(self.device.ptr, self.handle) != -EBUSY
-
-    def release(self) -> None:
-        """Unmap it now, or as soon as the device is done with it."""
-        if not self.unmap():
-            self.leave()
-
-    def leave(self) -> None:
-        """Have the next sweep unmap it."""
-        self.device.limbo.append(Stray(self, None, unmap=True))
-
-
-class Keeps(Protocol):
-    """What an operation holds on to, for the day when it is given up."""
-
-    def mappings_on(self, device: Device) -> list[Mapping]: ...
-
-
-class Stray(NamedTuple):
-    """A mapping in limbo, what it keeps alive, and whether to unmap it at the end."""
-
-    mapping: Mapping
-    keep: object
-    unmap: bool
-
-    def over(self) -> bool:
-        """Whether the device is done with it."""
-        return self.mapping.unmap() if self.unmap else not self.mapping.inflight()
 
 
 class Device:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from aiougds._device import Device, Mapping
+    from aiougds._device import Device
     from aiougds._ffi import CData
+    from aiougds._mapping import Mapping
 
 WORDS: Final = 6  # of struct ugds_req: map, buf_off, nbytes, offset, cookie, op
 

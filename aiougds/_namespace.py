@@ -44,6 +44,9 @@ def _is_positive(timeout_s: object) -> bool:
     return isinstance(timeout_s, (int, float)) and timeout_s > 0
 
 
+_EDGES: Final[tuple[str, ...]] = ("refuse", "bounce")
+
+
 class Namespace(NamespaceWindow):
     """A namespace, or a region of one: byte-addressed, in whole blocks.
 
@@ -89,7 +92,7 @@ class Namespace(NamespaceWindow):
             and channel.running()
             and nbytes is None
             and mode is None
-            and (edges == "refuse" or edges == "bounce")
+            and edges in _EDGES
             and (timeout_s is None or _is_positive(timeout_s))
         ):
             reg = buf._reg  # type: ignore[union-attr]
@@ -124,7 +127,7 @@ class Namespace(NamespaceWindow):
                 failed = last_record(channel, result)
                 if failed is not None:
                     raise self.failed(failed, READ, buf, offset, timeout_s)
-        one_of("edges", edges, ("refuse", "bounce"))
+        one_of("edges", edges, _EDGES)
         op = READ | mode_flags(self._here(), mode)
         return await transfer(
             self._window,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from aiougds._buffer import Memory
 from aiougds._completion import current_home
-from aiougds._device import Mapping
 from aiougds._errors import (
     ClosedError,
     MemoryLayoutError,
@@ -20,6 +19,7 @@ from aiougds._errors import (
 )
 from aiougds._ffi import address_of, ffi, lib
 from aiougds._index import registered
+from aiougds._mapping import Mapping
 
 if TYPE_CHECKING:
     from aiougds._device import Device

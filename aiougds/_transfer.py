@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
 
 from aiougds._buffer import Memory, describe
 from aiougds._completion import current_home
-from aiougds._device import Mapping
 from aiougds._errors import (
     AlignmentError,
     ArgumentTypeError,
@@ -36,12 +35,14 @@ from aiougds._failure import (
 )
 from aiougds._ffi import PENDING, ffi, lib, seconds_to_ns
 from aiougds._index import registered
+from aiougds._mapping import Mapping
 from aiougds._options import MODES, one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice, fresh_memory
 
 if TYPE_CHECKING:
-    from aiougds._device import Device, Keeps
+    from aiougds._device import Device
     from aiougds._ffi import CData
+    from aiougds._mapping import Keeps
     from aiougds._options import Mode
 
 BOUNCE_BYTES: Final = 256 << 10

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from aiougds._device import Device
     from aiougds._pinned import OnDevice
 
+power_cut.__module__ = __name__
+
 __all__ = [
     "Action",
     "EmulatorCounters",
