@@ -151,5 +151,17 @@ def dist(session: nox.Session) -> None:
     session.run(demo, "demo", external=True, env={"HOME": os.environ["HOME"]})
 
 
+@nox.session(default=False, venv_backend="none")
+def fuzz(session: nox.Session) -> None:
+    """Fuzz the C code with libFuzzer (``-- --seconds 60 cqe``); needs clang."""
+    session.run("python3", str(ROOT / "tests/fuzz/run.py"), *session.posargs)
+
+
+@nox.session(default=False, venv_backend="none")
+def model(session: nox.Session) -> None:
+    """Check the models of the protocol exhaustively; needs spin."""
+    session.run("python3", str(ROOT / "tests/spin/run.py"), *session.posargs)
+
+
 if __name__ == "__main__":
     nox.main()
