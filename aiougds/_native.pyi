@@ -132,6 +132,7 @@ class Lib:
     UGDS_FAULT_POWER_CUT: Final[int]
     UGDS_FAULT_POWER_OFF: Final[int]
     UGDS_FAULT_ANY: Final[int]
+    UGDS_FAULT_ANY_IO: Final[int]
 
     def ugds_open_emu(self, emu: CData, p: CData, ret: CData, err: CData, /) -> int: ...
     def ugds_ctrl_close(self, c: CData, force: int, /) -> int: ...

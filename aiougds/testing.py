@@ -116,7 +116,7 @@ class Fault:
 
     action: Action
     command: str | int | None = None
-    """``read`` and so on, or an opcode."""
+    """``read`` and so on, on the I/O queues, or an opcode, on any queue."""
     queue: int | None = None
     """Queue identifier; 0 is the admin queue."""
     nsid: int | None = None
@@ -332,10 +332,10 @@ class FaultHandle:
     def clear(self) -> None:
         """End it; commands that it held are served."""
         if self._id is not None:
-            self._hits = self.hits
             fault_id, self._id = self._id, None
             if not self._device.ended:
-                lib.ugds_fault_clear(self._device.ptr, fault_id)
+                hits = lib.ugds_fault_clear(self._device.ptr, fault_id)
+                self._hits = max(self._hits, hits)
 
     def __enter__(self) -> Self:
         return self
@@ -372,12 +372,14 @@ def inject(target: OnDevice, fault: Fault) -> FaultHandle:
     native = ffi.new("struct ugds_fault *")
     native.action = _ACTIONS[fault.action]
     opcode = fault.command
+    anywhere = lib.UGDS_FAULT_ANY
     if isinstance(opcode, str):
         one_of("command", opcode, _OPCODES)
         opcode = _OPCODES[opcode]
+        anywhere = lib.UGDS_FAULT_ANY_IO  # admin opcodes mean other things
     try:
         native.opcode = lib.UGDS_FAULT_ANY if opcode is None else opcode
-        native.qid = lib.UGDS_FAULT_ANY if fault.queue is None else fault.queue
+        native.qid = anywhere if fault.queue is None else fault.queue
         native.nsid = lib.UGDS_FAULT_ANY if fault.nsid is None else fault.nsid
         native.slba, native.nlb = fault.slba, fault.nlb
         native.skip, native.count = fault.skip, fault.count

@@ -104,7 +104,7 @@ int ugds_fault_add(struct ugds_ctrl *c, const struct ugds_fault *f)
 	return c->emu ? emu_fault_add(c->emu, &e) : -EOPNOTSUPP;
 }
 
-int ugds_fault_clear(struct ugds_ctrl *c, int id)
+int64_t ugds_fault_clear(struct ugds_ctrl *c, int id)
 {
 	api_visitor *in = api_enter(c);
 

@@ -161,10 +161,11 @@ enum emu_fault_action {
 };
 
 #define EMU_ANY 0xffffffffu
+#define EMU_ANY_IO 0xfffffffeu /* .qid: any but the admin queue, whose opcodes mean other things */
 
 struct emu_fault {
 	uint32_t action;
-	uint32_t qid; /* EMU_ANY; 0 is the admin queue */
+	uint32_t qid; /* EMU_ANY, EMU_ANY_IO; 0 is the admin queue */
 	uint32_t opcode; /* EMU_ANY */
 	uint32_t nsid; /* EMU_ANY */
 	uint64_t slba; /* with nlb > 0: commands that touch [slba, slba + nlb) */
@@ -177,8 +178,8 @@ struct emu_fault {
 
 /* A positive id, or -errno. */
 int emu_fault_add(struct emu_ctrl *e, const struct emu_fault *f);
-/* -ENOENT when unknown. Commands held by it are served. */
-int emu_fault_clear(struct emu_ctrl *e, int id);
+/* How often it struck, or -ENOENT. Commands held by it are served. */
+int64_t emu_fault_clear(struct emu_ctrl *e, int id);
 int64_t emu_fault_hits(struct emu_ctrl *e, int id);
 /* Another size for a namespace (whole blocks), and the event that says so. A file grows with it and never shrinks. */
 int emu_ns_resize(struct emu_ctrl *e, uint32_t nsid, uint64_t nbytes);

@@ -26,8 +26,9 @@ static bool touches(const struct emu_fault *f, uint32_t qid, const struct nvme_s
 
 static bool matches(const struct emu_fault *f, uint32_t qid, const struct nvme_sqe *s)
 {
-	return !is_flag(f->action) && (f->qid == EMU_ANY || f->qid == qid) &&
-	       (f->opcode == EMU_ANY || f->opcode == s->opcode) &&
+	bool here = f->qid == EMU_ANY || f->qid == qid || (f->qid == EMU_ANY_IO && qid);
+
+	return !is_flag(f->action) && here && (f->opcode == EMU_ANY || f->opcode == s->opcode) &&
 	       (f->nsid == EMU_ANY || f->nsid == le32_get(s->nsid)) && touches(f, qid, s);
 }
 
@@ -113,9 +114,10 @@ int emu_fault_add(struct emu_ctrl *e, const struct emu_fault *f)
 	return id;
 }
 
-int emu_fault_clear(struct emu_ctrl *e, int id)
+int64_t emu_fault_clear(struct emu_ctrl *e, int id)
 {
 	struct emu_fault_entry *t, **p;
+	int64_t hits;
 
 	pthread_mutex_lock(&e->fault_lock);
 	for (p = &e->faults; *p && (*p)->id != id; p = &(*p)->next)
@@ -129,8 +131,9 @@ int emu_fault_clear(struct emu_ctrl *e, int id)
 	if (!t)
 		return -ENOENT;
 	emu_wait_release(e, id);
+	hits = t->hits;
 	free(t);
-	return 0;
+	return hits;
 }
 
 int64_t emu_fault_hits(struct emu_ctrl *e, int id)

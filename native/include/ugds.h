@@ -443,6 +443,7 @@ int ugds_ctrl_quarantine(struct ugds_ctrl *c, struct ugds_stuck *out, uint32_t m
 #define UGDS_FAULT_POWER_CUT 21
 #define UGDS_FAULT_POWER_OFF 22
 #define UGDS_FAULT_ANY 0xffffffff
+#define UGDS_FAULT_ANY_IO 0xfffffffe /* .qid: any but the admin queue */
 
 struct ugds_fault {
 	uint32_t action;
@@ -459,7 +460,8 @@ struct ugds_fault {
 };
 /* -EOPNOTSUPP on anything but the embedded controller. */
 int ugds_fault_add(struct ugds_ctrl *c, const struct ugds_fault *f);
-int ugds_fault_clear(struct ugds_ctrl *c, int id);
+/* How often it struck. */
+int64_t ugds_fault_clear(struct ugds_ctrl *c, int id);
 int64_t ugds_fault_hits(struct ugds_ctrl *c, int id);
 int ugds_emu_event(struct ugds_ctrl *c, uint32_t dw0);
 /* Cut the power, which comes back at once or @stays_off; returns when the controller's state says so. What is lost is

@@ -185,3 +185,10 @@ async def test_of_what_is_in_flight(live: Live) -> None:
                 assert reg.inflight == 4
         assert ns.controller.statistics().inflight == 0
         assert reg.inflight == 0
+
+
+async def test_a_named_command_is_one_of_the_io_queues(live: Live) -> None:
+    """Flush has the opcode of Delete I/O Submission Queue, which a close needs."""
+    async with live() as ns:
+        fault = inject(ns, Fault.hold("flush"))
+    assert fault.hits == 0
