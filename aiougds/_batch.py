@@ -366,7 +366,8 @@ class Batch:
         """
         self.discard()
         channel = self._channel
-        if channel is not None and not channel.closed:
+        # Closed, what it had in C is another batch's by now.
+        if channel is not None and not channel.closed and not self._closed:
             self._timed = True
             lib.ugds_batch_cancel(self._native, channel.grace_ns)
 

@@ -67,7 +67,7 @@ class ControllerCalls:
     def quarantine(self) -> tuple[Quarantined, ...]:
         """Memory that the device may still touch."""
         channel = thread_home().channels.get(id(self._device))
-        if channel is not None and self._device.limbo:
+        if channel is not None:
             channel.reap_if_free()  # no loop has taken late completions meanwhile
         return self._controller.quarantine
 

@@ -182,7 +182,14 @@ class Channel:
         running = 0
         for batch in list(self.batches.values()):
             running += lib.ugds_batch_pending(batch) > lib.ugds_batch_ready(batch)
-        return len(self.waiters) + running
+        return len(self.waiters) + running + self.in_call()
+
+    def in_call(self) -> bool:
+        """Whether another thread is inside a call on it: submitting, or waiting."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+            return False
+        return True
 
     # ---- batches ----
 

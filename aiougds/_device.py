@@ -312,7 +312,8 @@ class Device:
         raise self._busy_error()
 
     def _awaited(self) -> bool:
-        return any(channel.waiters for channel in list(self.channels.values()))
+        channels = list(self.channels.values())
+        return any(channel.waiters or channel.in_call() for channel in channels)
 
     def _busy_error(self) -> ControllerBusyError:
         stats = self.stats()

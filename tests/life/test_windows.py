@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import time
 from collections.abc import Callable
 
 import anyio
@@ -16,6 +18,7 @@ from aiougds import (
     ControllerBusyError,
     OperationTimeoutError,
     RangeBusyError,
+    blocking,
 )
 from aiougds.testing import Fault, inject
 
@@ -112,6 +115,22 @@ async def test_an_old_cancel_is_not_for_what_is_submitted_later(live: Live) -> N
         assert (item.cookie, item.result) == ("new", BLOCK)
 
 
+async def test_cancel_of_a_closed_batch_is_not_for_its_successor(live: Live) -> None:
+    async with live(cancel_grace_s=0.01) as ns, ns.allocate(BLOCK) as reg:
+        old = ns.batch(4)
+        old.read(reg, offset=0)
+        old.submit()
+        await old.harvest()
+        await old.aclose()
+        async with ns.batch(4) as batch:
+            with inject(ns, Fault.hold("read")):
+                batch.read(reg, offset=0)
+                batch.submit()
+                old.cancel()
+                assert await batch.harvest(timeout_s=0.1) == []
+            assert (await batch.harvest())[0].result == BLOCK
+
+
 async def quarantined(ns: aiougds.Namespace, reg: aiougds.Registration) -> None:
     with pytest.raises(OperationTimeoutError):
         await ns.read(reg[:BLOCK], offset=0, timeout_s=0.02)
@@ -159,3 +178,14 @@ async def test_left_while_others_wait(
     await until(lambda: not ns.controller.quarantine)
     await reg.aclose()
     await ns.controller.aclose()
+
+
+def test_a_thread_sees_the_end_of_a_quarantine_without_memory() -> None:
+    """No loop takes what is late: looking does."""
+    with blocking.open("emu:?size=1MiB") as ns:
+        with inject(ns, Fault.hold("flush")), pytest.raises(OperationTimeoutError):
+            ns.flush(timeout_s=0.02)
+        deadline = time.monotonic() + 5
+        while ns.controller.quarantine:
+            assert time.monotonic() < deadline
+            os.sched_yield()
