@@ -189,8 +189,10 @@ async def test_a_lie_in_every_completion(
         hits = await lied_to(ns, fault)
         assert hits == 2 * 40 + 16
         stats = ns.controller.statistics()
-        # A completion queue of two has no room for many that nobody waits for.
-        least = 0 if fault.action == "bad_sqhd" else hits if depth > 2 else 1
+        # A short queue has no room for many that nobody waits for, and the second of a
+        # pair may not have been seen yet.
+        exact = depth == 64 and fault.action != "dup_cqe"
+        least = 0 if fault.action == "bad_sqhd" else hits if exact else 1
         assert least <= stats.unknown_cids <= (hits if least else 0)
         assert stats.errors == stats.quarantined == stats.inflight == 0
         assert counters(ns).iommu_faults == 0
