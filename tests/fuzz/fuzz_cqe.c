@@ -218,11 +218,12 @@ static void collect_all(void)
 	ledger_check(&s.l);
 }
 
-/* The device answers all that is out, as it should: at the place where the host looks. */
+/* The device answers all that is out, as it should: at the place where the host looks. What is to be sent again waits
+ * for its time. */
 static void honest_end(void)
 {
 	collect_all();
-	for (uint32_t round = 0; round < 4096 && model_live_all(&s.m); round++) {
+	for (uint32_t round = 0; round < 2048 && !ledger_idle(&s.l) && !nvme_ctrl_check(s.l.c); round++) {
 		for (uint32_t qid = 1; qid < MODEL_PAIRS; qid++) {
 			struct model_pair *m = &s.m.pair[qid];
 			struct puppet_queue *q = &s.p.q[qid];
@@ -234,10 +235,11 @@ static void honest_end(void)
 			q->sq_head = m->sq_tail;
 			puppet_post(&s.p, qid, m->live[0].cid, 0, 0);
 		}
+		if (!model_live_all(&s.m))
+			world_pass(10 * NSEC_PER_MSEC);
 		world_run_hk();
 		collect_all();
 	}
-	collect_all();
 }
 
 static void close_scene(bool honest)
