@@ -48,9 +48,15 @@ void ugds_op_deadline(struct ugds_chan *ch, uint64_t token, uint64_t timeout_ns)
 
 void ugds_chan_last(struct ugds_chan *ch, struct ugds_completion *ret)
 {
-	const struct nvme_op *op = &chan_of(ch)->last;
+	struct nvme_op *op = &chan_of(ch)->last;
 
 	completion_fill(ret, op, nvme_op_token(op));
+	op->gen = op->slot = 0; /* taken: a refusal that follows is not mistaken for it */
+}
+
+uint32_t ugds_chan_tokens(struct ugds_chan *ch, uint64_t *out, uint32_t max)
+{
+	return nvme_chan_tokens(chan_of(ch), out, max);
 }
 
 #define REAP_MOST 256
@@ -166,6 +172,8 @@ int64_t ugds_batch_harvest_ok(struct ugds_batch *b)
 int ugds_batch_notify(struct ugds_batch *b, uint32_t n) { return nvme_batch_notify(batch_of(b), n); }
 
 uint32_t ugds_batch_pending(struct ugds_batch *b) { return nvme_batch_pending(batch_of(b)); }
+
+uint32_t ugds_batch_held(struct ugds_batch *b) { return batch_of(b)->nr_held; }
 
 uint32_t ugds_batch_ready(struct ugds_batch *b) { return nvme_batch_ready(batch_of(b)); }
 

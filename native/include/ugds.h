@@ -318,12 +318,16 @@ struct ugds_completion {
  */
 int64_t ugds_rw(struct ugds_chan *ch, struct ugds_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
 		uint64_t offset, uint32_t op);
-/* Give an operation in flight a deadline, counted from now. Stale tokens are ignored. */
+/* Give an operation in flight a deadline, counted from now (0: none any more). Stale tokens are ignored, and so is a
+ * deadline for what was cancelled: its grace runs. */
 void ugds_op_deadline(struct ugds_chan *ch, uint64_t token, uint64_t timeout_ns);
-/* The last operation that ended inside a call of this channel. */
+/* Take how the last operation failed that ended inside a call of this channel; token 0: none has, since it was asked. */
 void ugds_chan_last(struct ugds_chan *ch, struct ugds_completion *ret);
+/* Tokens of the operations and admin commands that were started and whose end was not reported; returns how many there
+ * are (may exceed @max). For a caller whom a signal kept from noting the token that a call answered. */
+uint32_t ugds_chan_tokens(struct ugds_chan *ch, uint64_t *out, uint32_t max);
 
-/* Collect completions of single operations and batches (a batch's token: it has reached what was waited for).
+/* Collect completions of single operations and batches (a batch's token, opcode 0xff: it has reached what was waited for).
  * Drains the eventfd, reaps until nothing is left or @max is reached, arms the next wake-up. */
 int ugds_reap(struct ugds_chan *ch, struct ugds_completion *out, uint32_t max);
 /* As ugds_reap(), but blocks until something is there, the time is over (0), or a signal came (-EINTR). */
@@ -332,7 +336,7 @@ int ugds_wait(struct ugds_chan *ch, struct ugds_completion *out, uint32_t max, u
 /*
  * Stop splitting and submitting; what is at the device runs on. The operation still ends exactly once: with its
  * own outcome if that was final, with -ECANCELED when all it had sent came back, or, after @grace_ns, with
- * -ECANCELED and UGDS_UNKNOWN (an Abort is tried, its memory stays busy until the CQE).
+ * -ECANCELED and UGDS_UNKNOWN (an Abort is tried, its memory stays busy until the CQE). Asked again, nothing changes.
  * 1: in flight, will end; 0: it had ended already or is unknown.
  */
 int ugds_cancel(struct ugds_chan *ch, uint64_t token, uint64_t grace_ns);
@@ -370,10 +374,12 @@ int ugds_batch_harvest(struct ugds_batch *b, struct ugds_completion *out, uint32
 int ugds_batch_notify(struct ugds_batch *b, uint32_t n);
 /* Submitted, not harvested: in flight or ready. */
 uint32_t ugds_batch_pending(struct ugds_batch *b);
+/* Harvested as given up, but still at the device: they keep their places. */
+uint32_t ugds_batch_held(struct ugds_batch *b);
 uint32_t ugds_batch_ready(struct ugds_batch *b);
-/* Every operation of it that has not ended, from now. */
+/* Every operation of it that has not ended, from now; 0: none any more. */
 void ugds_batch_deadline(struct ugds_batch *b, uint64_t timeout_ns);
-/* As ugds_cancel(), for all of it; items never sent end at once. */
+/* As ugds_cancel(), for all of it; items never sent end at once. What is submitted afterwards is not concerned. */
 int ugds_batch_cancel(struct ugds_batch *b, uint64_t grace_ns);
 /* If every item that is ready succeeded: harvest them all and return the sum of bytes; else -EIO, nothing taken. */
 int64_t ugds_batch_harvest_ok(struct ugds_batch *b);

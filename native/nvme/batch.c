@@ -48,7 +48,8 @@ int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret)
 	b->cap = b->free_n = cap;
 	b->ring_mask = ring - 1;
 	b->chan = ch;
-	b->timer.is_batch = true;
+	b->handle->opcode = UINT8_MAX; /* a notice is told from an operation's end by it */
+	b->timer.is_batch = b->grace.is_batch = b->grace.is_grace = true;
 	b->next = ch->batches;
 	ch->batches = b;
 	if (ch->owns && ch->own.nr_qp == 1)
@@ -80,8 +81,8 @@ int nvme_batch_free(struct nvme_batch *b)
 	if (b->free_n != b->cap)
 		return -EBUSY;
 	owner_lock(&l->lock);
-	if (b->timer.link.next)
-		nvme_link_del(&b->timer.link);
+	nvme_lane_no_timer(&b->timer);
+	nvme_lane_no_timer(&b->grace);
 	owner_unlock(&l->lock);
 	/* a notice that was posted and not collected still refers to the handle */
 	nvme_chan_take(ch, b->handle);
@@ -339,22 +340,31 @@ void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns)
 	if (!b->chan->owns)
 		nvme_exec_drain(b->chan->exec);
 	owner_lock(&l->lock);
-	b->timer.is_grace = false;
-	nvme_lane_timer(l, &b->timer, now_ns() + timeout_ns);
+	b->timer.upto = b->ring_head + nvme_batch_pending(b);
+	if (timeout_ns && nvme_batch_pending(b))
+		nvme_lane_timer(l, &b->timer, now_ns() + timeout_ns);
+	else
+		nvme_lane_no_timer(&b->timer);
 	owner_unlock(&l->lock);
 }
 
 int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
 {
 	struct nvme_lane *l = lane_of(b);
+	bool runs;
 
 	if (!b->chan->owns)
 		nvme_exec_drain(b->chan->exec);
 	owner_lock(&l->lock);
-	nvme_lane_cancel_batch(l, b, -ECANCELED);
-	b->timer.is_grace = true;
-	nvme_lane_timer(l, &b->timer, now_ns() + grace_ns);
+	/* asked again, what was cancelled before is not given more time */
+	runs = b->grace.link.next &&
+	       (int32_t)(atomic_load_explicit(&b->ring_tail, memory_order_relaxed) - b->grace.upto) < 0;
+	if (nvme_lane_cancel_batch(l, b, -ECANCELED)) {
+		b->grace.upto = b->ring_head + nvme_batch_pending(b);
+		if (!runs)
+			nvme_lane_timer(l, &b->grace, now_ns() + grace_ns);
+	}
 	owner_unlock(&l->lock);
 	nvme_chan_arm(b->chan);
-	return b->free_n != b->cap;
+	return nvme_batch_pending(b) != 0;
 }

@@ -75,6 +75,22 @@ struct nvme_op *nvme_chan_op_find(struct nvme_chan *ch, uint64_t token)
 	return op->gen == (uint32_t)(token >> 32) && !(op->gen & 1) ? op : NULL;
 }
 
+uint32_t nvme_chan_tokens(const struct nvme_chan *ch, uint64_t *out, uint32_t max)
+{
+	uint32_t n = 0;
+
+	for (uint32_t slot = 0; slot < ch->nr_ops; slot++) {
+		const struct nvme_op *op = &ch->seg[slot / NVME_OP_SEG][slot % NVME_OP_SEG];
+
+		if (op->gen & 1 || op->batch || op->silent) /* free, a batch's, reported already */
+			continue;
+		if (n < max)
+			out[n] = nvme_op_token(op);
+		n++;
+	}
+	return n;
+}
+
 void nvme_signal(int fd)
 {
 	uint64_t one = 1;
@@ -131,24 +147,34 @@ void nvme_chan_arm(struct nvme_chan *ch)
 	nvme_chan_tell(ch);
 }
 
+/* One that was given up: may it be freed? */
+static bool collected_unknown(struct nvme_op *op)
+{
+	struct nvme_lane *l = nvme_op_lane(op);
+	bool over;
+
+	if (op->silent) { /* the second time: its commands came back */
+		if (op->batch)
+			op->batch->nr_held--;
+		return true;
+	}
+	owner_lock(&l->lock);
+	over = nvme_op_state(op) == NVME_OP_ENDED;
+	op->silent = !over; /* still at the device: it comes again, to be freed */
+	owner_unlock(&l->lock);
+	if (!over && op->batch)
+		op->batch->nr_held++;
+	return over;
+}
+
 void nvme_chan_collected(struct nvme_chan *ch, struct nvme_op *op)
 {
-	struct nvme_lane *l;
-	bool over = true;
-
 	if (op->flags & NVME_OPF_HANDLE) {
 		/* whoever collects looks at the batch after this */
 		atomic_store_explicit(&op->batch->told, false, memory_order_seq_cst);
 		return;
 	}
-	if (op->outcome == NVME_UNKNOWN && !op->silent && !(op->flags & NVME_OPF_ADMIN)) {
-		l = nvme_op_lane(op);
-		owner_lock(&l->lock);
-		over = nvme_op_state(op) == NVME_OP_ENDED;
-		op->silent = !over; /* still at the device: it comes again, to be freed */
-		owner_unlock(&l->lock);
-	}
-	if (!over)
+	if (op->outcome == NVME_UNKNOWN && !(op->flags & NVME_OPF_ADMIN) && !collected_unknown(op))
 		return;
 	if (op->batch)
 		nvme_batch_release(op->batch, op);

@@ -67,7 +67,8 @@ struct nvme_batch {
 	_Atomic bool notify;
 	_Atomic bool told; /* the handle was posted and not collected: it is on one list at a time */
 	_Atomic uint32_t nr_failed; /* among the ended, not harvested */
-	struct nvme_timer timer;
+	struct nvme_timer timer, grace;
+	uint32_t nr_held; /* given up and harvested, but still at the device: they keep their places */
 	int64_t start; /* of the last submission */
 	int64_t est_ns; /* running median from a submission to its last item, as seen by the owner */
 };
@@ -81,6 +82,8 @@ bool nvme_chan_adopt(struct nvme_chan *ch, int64_t now);
 struct nvme_op *nvme_chan_op_get(struct nvme_chan *ch);
 void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op);
 struct nvme_op *nvme_chan_op_find(struct nvme_chan *ch, uint64_t token);
+/* Tokens of operations and admin commands that were started and whose end was not reported; how many there are. */
+uint32_t nvme_chan_tokens(const struct nvme_chan *ch, uint64_t *out, uint32_t max);
 /* Hand an ended operation to its channel and wake it. Any thread. */
 void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op);
 /* The lane that runs @op. */
@@ -125,7 +128,7 @@ void nvme_chan_collected(struct nvme_chan *ch, struct nvme_op *op);
 /* Take @op off the list of ended operations, if it is there. */
 bool nvme_chan_take(struct nvme_chan *ch, const struct nvme_op *op);
 int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns);
-void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns);
+void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns); /* 0: none */
 static inline int64_t nvme_op_result(const struct nvme_op *op)
 {
 	return op->err ? op->err : (int64_t)op->done;
@@ -152,14 +155,18 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 				uint64_t map, const int64_t *offsets, const int64_t *buf_offsets,
 				uint64_t nbytes, uint32_t n, uint64_t cookie0, uint32_t *ret_bad);
 int nvme_batch_notify(struct nvme_batch *b, uint32_t n);
-void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns);
+void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns); /* 0: none */
 int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns);
 /* The next ended item, or NULL. Read it, then release it. */
 struct nvme_op *nvme_batch_next(struct nvme_batch *b);
 void nvme_batch_release(struct nvme_batch *b, struct nvme_op *op);
 /* Take and release @n ended items, all of which succeeded; returns the bytes they moved. */
 int64_t nvme_batch_take_ok(struct nvme_batch *b, uint32_t n);
-static inline uint32_t nvme_batch_pending(const struct nvme_batch *b) { return b->cap - b->free_n; }
+/* Submitted and not harvested. */
+static inline uint32_t nvme_batch_pending(const struct nvme_batch *b)
+{
+	return b->cap - b->free_n - b->nr_held;
+}
 static inline uint32_t nvme_batch_ready(struct nvme_batch *b)
 {
 	return atomic_load_explicit(&b->ring_tail, memory_order_acquire) - b->ring_head;

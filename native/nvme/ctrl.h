@@ -257,7 +257,10 @@ void nvme_hk_at(struct nvme_ctrl *c, int64_t when);
 void nvme_hk_poke(struct nvme_ctrl *c);
 /* Run @fn on the housekeeping thread and wait for it (reset). */
 int nvme_hk_call(struct nvme_ctrl *c, int (*fn)(struct nvme_ctrl *c, void *arg), void *arg);
-/* Ask for an Abort of (qid, cid), best effort, at most ACL + 1 outstanding. */
+/* Housekeeping's thread only. Ask for an Abort of (qid, cid), best effort, at most ACL + 1 outstanding. */
 void nvme_hk_abort(struct nvme_ctrl *c, uint16_t qid, uint16_t cid);
+/* How many may be asked for now on behalf of what was cancelled: as many as can be sent at once, and one such round
+ * in a while, so that a thousand operations given up together are no storm. */
+uint32_t nvme_hk_abort_room(struct nvme_ctrl *c, int64_t now);
 
 #endif

@@ -49,8 +49,7 @@ void nvme_op_hand_over(struct nvme_lane *l, struct nvme_op *op)
 
 static void drop_timer(struct nvme_op *op)
 {
-	if (op->timer.link.next)
-		nvme_link_del(&op->timer.link);
+	nvme_lane_no_timer(&op->timer);
 	/* only written when set: whoever collects one that was given up reads the flags while its commands come back */
 	if (op->flags & NVME_OPF_TIMED)
 		op->flags &= (uint16_t)~NVME_OPF_TIMED;

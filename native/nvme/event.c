@@ -11,6 +11,9 @@
 #include "nvme/identify.h"
 #include "nvme/status.h"
 
+#define ABORT_ROUND (40 * NSEC_PER_MSEC)
+#define ABORT_REST NSEC_PER_SEC
+
 static bool send(struct nvme_ctrl *c, struct nvme_hk_req *r, int64_t now)
 {
 	r->req.ended = false;
@@ -48,6 +51,15 @@ static void plain_done(struct nvme_admin_req *req)
 	struct nvme_hk_req *r = req->arg;
 
 	r->busy = false;
+}
+
+static void abort_done(struct nvme_admin_req *req)
+{
+	struct nvme_hk_req *r = req->arg;
+
+	r->busy = false;
+	if (!req->err && req->dw0 & 1) /* not aborted: a controller that cannot do it now is not pestered */
+		r->c->hk->abort_next = now_ns() + ABORT_REST;
 }
 
 static void scan_done(struct nvme_admin_req *req)
@@ -120,7 +132,7 @@ int nvme_hk_events_init(struct nvme_ctrl *c)
 	for (uint32_t i = 0; i < hk->nr_aer; i++)
 		init_req(c, &hk->aer[i], NVME_ADM_ASYNC_EVENT, false, aer_done);
 	for (uint32_t i = 0; i < hk->nr_abort; i++)
-		init_req(c, &hk->abort[i], NVME_ADM_ABORT, false, plain_done);
+		init_req(c, &hk->abort[i], NVME_ADM_ABORT, false, abort_done);
 	err = init_req(c, &hk->log, NVME_ADM_GET_LOG, true, plain_done);
 	if (!err)
 		err = init_req(c, &hk->scan, NVME_ADM_IDENTIFY, true, scan_done);
@@ -142,6 +154,9 @@ void nvme_hk_events_rearm(struct nvme_ctrl *c)
 		c->hk->aer[i].off = false;
 	memset(c->hk->logs, 0, sizeof(c->hk->logs));
 	c->hk->scan_again = true; /* a change that was told while it was down is not told again */
+	/* whatever they were for is over, and its identifiers may be somebody else's */
+	c->hk->aborts_head = c->hk->aborts_tail;
+	c->hk->abort_next = 0;
 }
 
 static uint32_t log_bytes(uint32_t lid)
@@ -200,12 +215,20 @@ void nvme_hk_abort(struct nvme_ctrl *c, uint16_t qid, uint16_t cid)
 {
 	struct nvme_hk *hk = c->hk;
 
-	pthread_mutex_lock(&c->admin_lock);
-	if (hk->aborts_tail - hk->aborts_head <
-	    NVME_HK_ABORT_QUEUE) /* best effort: beyond it nobody would wait */
+	if (hk->aborts_tail - hk->aborts_head < NVME_HK_ABORT_QUEUE) /* beyond it nobody would wait */
 		hk->aborts[hk->aborts_tail++ % NVME_HK_ABORT_QUEUE] = (uint32_t)cid << 16 | qid;
-	pthread_mutex_unlock(&c->admin_lock);
-	nvme_hk_poke(c);
+}
+
+uint32_t nvme_hk_abort_room(struct nvme_ctrl *c, int64_t now)
+{
+	const struct nvme_hk *hk = c->hk;
+	uint32_t nr_free = 0, queued = hk->aborts_tail - hk->aborts_head;
+
+	if (now < hk->abort_next)
+		return 0;
+	for (uint32_t i = 0; i < hk->nr_abort; i++)
+		nr_free += !hk->abort[i].busy;
+	return nr_free > queued ? nr_free - queued : 0;
 }
 
 static bool send_aborts(struct nvme_ctrl *c, int64_t now)
@@ -213,25 +236,20 @@ static bool send_aborts(struct nvme_ctrl *c, int64_t now)
 	struct nvme_hk *hk = c->hk;
 	bool sent = false;
 
-	for (uint32_t i = 0; i < hk->nr_abort; i++) {
-		bool some;
+	for (uint32_t i = 0; i < hk->nr_abort && hk->aborts_head != hk->aborts_tail; i++) {
+		struct nvme_hk_req *r = &hk->abort[i];
 
-		if (hk->abort[i].busy)
+		if (r->busy)
 			continue;
-		pthread_mutex_lock(&c->admin_lock);
-		some = hk->aborts_head != hk->aborts_tail;
-		if (some)
-			hk->abort[i].req.sqe.cdw10 =
-				le32_put(hk->aborts[hk->aborts_head % NVME_HK_ABORT_QUEUE]);
-		pthread_mutex_unlock(&c->admin_lock);
-		if (!some || !send(c, &hk->abort[i], now))
+		r->req.sqe.cdw10 = le32_put(hk->aborts[hk->aborts_head % NVME_HK_ABORT_QUEUE]);
+		if (!send(c, r, now))
 			break;
-		pthread_mutex_lock(&c->admin_lock);
 		hk->aborts_head++;
-		pthread_mutex_unlock(&c->admin_lock);
 		atomic_fetch_add_explicit(&c->nr_aborts, 1, memory_order_relaxed);
 		sent = true;
 	}
+	if (sent && hk->abort_next < now + ABORT_ROUND)
+		hk->abort_next = now + ABORT_ROUND;
 	return sent;
 }
 

@@ -52,8 +52,9 @@ struct nvme_hk {
 	bool scan_again;
 	struct nvme_hk_req abort[NVME_HK_ABORTS];
 	uint32_t nr_abort;
-	uint32_t aborts[NVME_HK_ABORT_QUEUE]; /* cid << 16 | qid, under admin_lock */
+	uint32_t aborts[NVME_HK_ABORT_QUEUE]; /* cid << 16 | qid */
 	uint32_t aborts_head, aborts_tail;
+	int64_t abort_next; /* no earlier for what was cancelled */
 };
 
 void nvme_hk_free(struct nvme_ctrl *c);

@@ -346,10 +346,13 @@ void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns
 	if (op->exec)
 		nvme_exec_drain(ch->exec);
 	owner_lock(&l->lock);
-	if (nvme_op_live(op)) {
+	if (nvme_op_live(op) && !(op->flags & NVME_OPF_CANCELLED)) { /* else its grace runs */
 		op->timer.is_grace = op->timer.is_batch = false;
 		op->flags |= NVME_OPF_TIMED;
-		nvme_lane_timer(l, &op->timer, now_ns() + timeout_ns);
+		if (timeout_ns)
+			nvme_lane_timer(l, &op->timer, now_ns() + timeout_ns);
+		else
+			nvme_lane_no_timer(&op->timer);
 	}
 	owner_unlock(&l->lock);
 }
@@ -367,9 +370,11 @@ int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns)
 		nvme_exec_drain(ch->exec); /* what was posted is on the lane, where it can be found */
 	owner_lock(&l->lock);
 	if (nvme_op_live(op)) {
+		bool again = op->flags & NVME_OPF_CANCELLED; /* it is not given more time */
+
 		res = 1;
 		nvme_lane_cancel(l, op, -ECANCELED);
-		if (nvme_op_state(op) == NVME_OP_SENT) {
+		if (nvme_op_state(op) == NVME_OP_SENT && !again) {
 			op->timer.is_grace = true;
 			op->timer.is_batch = false;
 			op->flags |= NVME_OPF_TIMED;

@@ -44,6 +44,7 @@ struct nvme_lane {
 	bool gather; /* the owner is the only one to see ends before the call is over: puts may wait */
 	struct nvme_puts puts;
 	struct nvme_link timers;
+	struct nvme_link to_abort; /* operations that a cancel gave up: their commands are asked to end */
 	int64_t next_timer; /* earliest deadline, INT64_MAX: none */
 	struct nvme_link *expiring; /* where the walk over the timers goes on */
 	struct nvme_retries *retries; /* NULL until the first */
@@ -96,6 +97,7 @@ bool nvme_lane_peek(struct nvme_lane *l);
 /* The next command of @op, as it would be sent now. */
 void nvme_lane_describe(struct nvme_op *op, struct nvme_io *ret);
 void nvme_lane_timer(struct nvme_lane *l, struct nvme_timer *t, int64_t deadline);
+void nvme_lane_no_timer(struct nvme_timer *t);
 /* End everything whose time is over. */
 void nvme_lane_expire(struct nvme_lane *l, int64_t now);
 /* Stop sending for @op; it ends now if nothing of it is at the device. */
@@ -107,10 +109,9 @@ void nvme_lane_fail(struct nvme_lane *l);
 /* After DMA has stopped for certain: every command is forgotten, every operation ends. */
 void nvme_lane_forget(struct nvme_lane *l, int err);
 
-/* The batch's part of cancel, deadline and grace: every item that has not ended. */
+/* Stop sending for every item that has not ended; how many had not been asked to end before. */
 struct nvme_batch;
-void nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err);
-void nvme_lane_abandon_batch(struct nvme_lane *l, struct nvme_batch *b, int err);
+uint32_t nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err);
 
 /* Housekeeping's look at a lane (takes the lock with trylock): deadlines, hang clock, stragglers.
  * Returns when to look again. @gap: housekeeping itself did not run for that long before now. */

@@ -18,51 +18,77 @@ void nvme_lane_timer(struct nvme_lane *l, struct nvme_timer *t, int64_t deadline
 	nvme_hk_at(l->ctrl, deadline);
 }
 
-struct abort_one {
-	struct nvme_lane *l;
-	const struct nvme_op *op;
-	uint16_t qid;
-	uint32_t left;
-};
-
-static void ask_abort(void *ctx, void *owner, uint16_t cid)
+void nvme_lane_no_timer(struct nvme_timer *t)
 {
-	struct abort_one *a = ctx;
-
-	if (owner != a->op || !a->left)
-		return;
-	a->left--;
-	nvme_hk_abort(a->l->ctrl, a->qid, cid);
+	if (t->link.next)
+		nvme_link_del(&t->link);
 }
 
-/* Best effort: what is asked for is bounded by the controller's Abort limit. */
-static void abort_op(struct nvme_lane *l, const struct nvme_op *op)
+/* All that @op still waits for is in the completion queue: it is done, not collected. Its owner is woken and
+ * takes it. */
+static bool landed(struct nvme_lane *l, const struct nvme_op *op)
 {
-	struct abort_one a = { .l = l, .op = op, .left = l->ctrl->acl + 1 };
+	struct nvme_qpair *qp = l->qp[op->qp];
 
-	for (uint32_t i = 0; i < l->nr_qp; i++) {
-		a.qid = l->qp[i]->conf.qid;
-		l->qp[i]->ops->each(l->qp[i], ask_abort, &a);
+	return !op->more && op->inflight && qp->ops->landed(qp, op) >= op->inflight;
+}
+
+/* The clock ran out for @op. False: it has to be looked at again. */
+static bool give_up(struct nvme_lane *l, struct nvme_op *op, bool is_grace)
+{
+	struct nvme_ctrl *c = l->ctrl;
+
+	if (!nvme_op_live(op))
+		return true;
+	if (landed(l, op))
+		return false;
+	atomic_fetch_add_explicit(is_grace ? &c->nr_cancels : &c->nr_timeouts, 1, memory_order_relaxed);
+	nvme_lane_abandon(l, op, is_grace ? -ECANCELED : -ETIMEDOUT);
+	if (is_grace && nvme_op_state(op) == NVME_OP_STRAY) {
+		op->abort_pos = 0;
+		nvme_link_add(&l->to_abort, &op->timer.link);
 	}
+	return true;
 }
 
-static void time_over(struct nvme_lane *l, struct nvme_timer *t, int64_t now)
+static bool give_up_batch(struct nvme_lane *l, const struct nvme_timer *t, struct nvme_batch *b)
 {
-	int err = t->is_grace ? -ECANCELED : -ETIMEDOUT;
+	bool over = true;
 
+	/* what it was set for has ended: whatever was submitted since is none of its business */
+	if ((int32_t)(atomic_load_explicit(&b->ring_tail, memory_order_relaxed) - t->upto) >= 0)
+		return true;
+	for (uint32_t i = 0; i < b->cap; i++) {
+		struct nvme_op *op = &b->ops[i];
+
+		/* the state first: items that are on no lane are being filled by their owner */
+		if (nvme_op_live(op) && (!t->is_grace || op->flags & NVME_OPF_CANCELLED))
+			over &= give_up(l, op, t->is_grace);
+	}
+	return over;
+}
+
+/* False: what it is for is done, and not collected. */
+static bool time_over(struct nvme_lane *l, struct nvme_timer *t, int64_t now)
+{
 	if (t->is_retry) {
 		nvme_retry_due(l, container_of(t, struct nvme_retry, timer), now);
-		return;
+		return true;
 	}
-	atomic_fetch_add_explicit(t->is_grace ? &l->ctrl->nr_cancels : &l->ctrl->nr_timeouts, 1,
-				  memory_order_relaxed);
-	if (t->is_batch) {
-		nvme_lane_abandon_batch(l, container_of(t, struct nvme_batch, timer), err);
-		return;
-	}
+	if (!t->is_batch)
+		return give_up(l, container_of(t, struct nvme_op, timer), t->is_grace);
 	if (t->is_grace)
-		abort_op(l, container_of(t, struct nvme_op, timer));
-	nvme_lane_abandon(l, container_of(t, struct nvme_op, timer), err);
+		return give_up_batch(l, t, container_of(t, struct nvme_batch, grace));
+	return give_up_batch(l, t, container_of(t, struct nvme_batch, timer));
+}
+
+/* Its interrupt was lost, or its owner is blocked: time goes on for it only as long as it stays uncollected. */
+static void put_off(struct nvme_lane *l, struct nvme_timer *t, int64_t now)
+{
+	t->deadline = now + TICK_NS;
+	nvme_link_add(&l->timers, &t->link);
+	if (nvme_wake(l->word, l->fd))
+		atomic_fetch_add_explicit(&l->ctrl->nr_stragglers, 1, memory_order_relaxed);
 }
 
 void nvme_lane_expire(struct nvme_lane *l, int64_t now)
@@ -79,7 +105,8 @@ void nvme_lane_expire(struct nvme_lane *l, int64_t now)
 		if (t->deadline > now)
 			continue;
 		nvme_link_del(p);
-		time_over(l, t, now);
+		if (!time_over(l, t, now))
+			put_off(l, t, now);
 	}
 	l->expiring = NULL;
 	for (struct nvme_link *p = l->timers.next; p != &l->timers; p = p->next) {
@@ -91,32 +118,43 @@ void nvme_lane_expire(struct nvme_lane *l, int64_t now)
 		next == INT64_MAX ? next : (int64_t)max_u64((uint64_t)next, (uint64_t)(now + GRAIN_NS));
 	if (next != INT64_MAX)
 		nvme_hk_at(l->ctrl, l->next_timer);
+	if (l->to_abort.next != &l->to_abort)
+		nvme_hk_at(l->ctrl, now);
 	nvme_puts_flush(&l->puts);
 }
 
-/* Items of a batch that sit in the queue: taken out in one walk. */
-static void unqueue_batch(struct nvme_lane *l, struct nvme_batch *b, int err)
+uint32_t nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err)
 {
+	uint32_t n = 0;
+
 	for (uint32_t i = 0; i < b->cap; i++) {
 		struct nvme_op *op = &b->ops[i];
 
-		if (nvme_op_live(op))
-			nvme_lane_cancel(l, op, err);
+		if (!nvme_op_live(op))
+			continue;
+		n += !(op->flags & NVME_OPF_CANCELLED);
+		nvme_lane_cancel(l, op, err);
 	}
+	nvme_puts_flush(&l->puts);
+	return n;
 }
 
-void nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err)
+/* Housekeeping only, which sends them right after this look: a command that was answered meanwhile is not asked for.
+ * Each is asked for once. */
+static void ask_aborts(struct nvme_lane *l, int64_t now)
 {
-	unqueue_batch(l, b, err);
-	nvme_puts_flush(&l->puts);
-}
+	uint32_t room = nvme_hk_abort_room(l->ctrl, now);
 
-void nvme_lane_abandon_batch(struct nvme_lane *l, struct nvme_batch *b, int err)
-{
-	unqueue_batch(l, b, err);
-	for (uint32_t i = 0; i < b->cap; i++)
-		nvme_lane_abandon(l, &b->ops[i], err);
-	nvme_puts_flush(&l->puts);
+	while (room && l->to_abort.next != &l->to_abort) {
+		struct nvme_op *op = container_of(l->to_abort.next, struct nvme_op, timer.link);
+		struct nvme_qpair *qp = l->qp[op->qp];
+		uint16_t cid;
+
+		for (; room && qp->ops->next(qp, op, &op->abort_pos, &cid); room--)
+			nvme_hk_abort(l->ctrl, qp->conf.qid, cid);
+		if (room)
+			nvme_link_del(&op->timer.link);
+	}
 }
 
 static void abandon_owner(void *ctx, void *owner, uint16_t cid)
@@ -237,6 +275,7 @@ int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap)
 			atomic_fetch_add_explicit(&l->ctrl->nr_stragglers, 1, memory_order_relaxed);
 		l->late_seen = late;
 		watch(l, now);
+		ask_aborts(l, now);
 	}
 	owner_unlock(&l->lock);
 	return next;

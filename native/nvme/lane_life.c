@@ -14,6 +14,7 @@ void nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic ui
 	for (int i = 0; i < 2; i++)
 		l->pending[i].tail = &l->pending[i].head;
 	nvme_link_init(&l->timers);
+	nvme_link_init(&l->to_abort);
 	l->next_timer = INT64_MAX;
 }
 

@@ -29,10 +29,12 @@ enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 #define NVME_OPF_TIMED 0x10 /* its timer is on the lane's list, or it was retried: its end is a rare one */
 #define NVME_OPF_RETRIED 0x20 /* the lane has records of commands sent again */
 
-/* Something with a deadline: an operation, or all of a batch. */
+/* Something with a deadline: an operation, or what was in flight of a batch when it was set. */
 struct nvme_timer {
-	struct nvme_link link; /* of lane->timers, under the lane's lock */
+	struct nvme_link
+		link; /* of lane->timers, under the lane's lock; of lane->to_abort once it was given up */
 	int64_t deadline;
+	uint32_t upto; /* batch: the ring's tail when all that it is for have ended */
 	bool is_batch;
 	bool is_grace; /* set by a cancel: ends in -ECANCELED, not -ETIMEDOUT */
 	bool is_retry; /* of a command that waits to be sent again (retry.h) */
@@ -74,6 +76,7 @@ struct nvme_op {
 	struct nvme_timer timer;
 	struct nvme_link stray; /* of ctrl->strays */
 	int64_t stray_since;
+	uint32_t abort_pos; /* how far its commands were asked to be aborted; nvme_qpair_ops.next */
 	uint16_t last_qid;
 	uint16_t last_cid;
 	struct nvme_dsm_range dsm;

@@ -99,6 +99,10 @@ struct nvme_qpair_ops {
 	bool (*sent_slba)(struct nvme_qpair *qp, uint16_t cid, uint64_t *ret);
 	/* Look at every outstanding command. */
 	void (*each)(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid), void *ctx);
+	/* The next outstanding command of @owner from *@pos on, which moves behind it; 0 is the beginning. */
+	bool (*next)(struct nvme_qpair *qp, const void *owner, uint32_t *pos, uint16_t *ret_cid);
+	/* Completions of @owner's commands that are there to reap. */
+	uint32_t (*landed)(struct nvme_qpair *qp, const void *owner);
 	/* Forget every outstanding command: @done is called for each. Only when DMA has provably stopped. */
 	void (*fail_all)(struct nvme_qpair *qp, void (*done)(void *ctx, const struct nvme_done *), void *ctx);
 	/* connected: Delete SQ and CQ. Not connected (after a controller reset): nothing is sent. */

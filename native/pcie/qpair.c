@@ -338,6 +338,44 @@ static void qpair_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner,
 			fn(ctx, q->tr[i].owner, q->tr[i].cid);
 }
 
+static bool qpair_next(struct nvme_qpair *qp, const void *owner, uint32_t *pos, uint16_t *ret_cid)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+
+	while (*pos < q->depth - 1) {
+		const struct pcie_tracker *tr = &q->tr[(*pos)++];
+
+		if (tr->owner != owner)
+			continue;
+		*ret_cid = tr->cid;
+		return true;
+	}
+	return false;
+}
+
+static uint32_t qpair_landed(struct nvme_qpair *qp, const void *owner)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
+	uint32_t head = pos >> 1, phase = pos & 1, n = 0;
+
+	for (uint32_t i = 0; i < q->depth; i++) {
+		/* relaxed: nothing else of the entry or its data is looked at */
+		uint32_t dw3 = le32toh(
+			atomic_load_explicit((_Atomic uint32_t *)&q->cq[head].dw3, memory_order_relaxed));
+		const struct pcie_tracker *tr = &q->tr[NVME_CQE_CID(dw3) & q->slot_mask];
+
+		if (NVME_CQE_PHASE(dw3) != phase)
+			break;
+		n += tr->owner == owner && tr->cid == NVME_CQE_CID(dw3);
+		if (++head == q->depth) {
+			head = 0;
+			phase ^= 1;
+		}
+	}
+	return n;
+}
+
 static void qpair_fail_all(struct nvme_qpair *qp, void (*done)(void *ctx, const struct nvme_done *),
 			   void *ctx)
 {
@@ -449,6 +487,8 @@ static const struct nvme_qpair_ops pcie_qpair_ops = {
 	.oldest = qpair_oldest,
 	.sent_slba = qpair_sent_slba,
 	.each = qpair_each,
+	.next = qpair_next,
+	.landed = qpair_landed,
 	.fail_all = qpair_fail_all,
 	.disconnect = qpair_disconnect,
 	.free = qpair_free,

@@ -323,6 +323,26 @@ static inline void dummy_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void 
 	(void)ctx;
 }
 
+/* A command completes when it is kicked: none is outstanding without its completion. */
+static inline bool dummy_next(struct nvme_qpair *qp, const void *owner, uint32_t *pos, uint16_t *ret_cid)
+{
+	(void)qp;
+	(void)owner;
+	(void)pos;
+	(void)ret_cid;
+	return false;
+}
+
+static inline uint32_t dummy_landed(struct nvme_qpair *qp, const void *owner)
+{
+	struct dummy_qpair *q = dummy_qp(qp);
+	uint32_t tail = atomic_load_explicit(&q->tail, memory_order_acquire), n = 0;
+
+	for (uint32_t i = atomic_load_explicit(&q->head, memory_order_relaxed); i != tail; i++)
+		n += q->done[i % DUMMY_DEPTH_MAX].owner == owner;
+	return n;
+}
+
 static inline void dummy_fail_all(struct nvme_qpair *qp, void (*fn)(void *ctx, const struct nvme_done *),
 				  void *ctx)
 {
@@ -355,6 +375,8 @@ static const struct nvme_qpair_ops dummy_qpair_ops = {
 	.peek = dummy_peek,
 	.oldest = dummy_oldest,
 	.each = dummy_each,
+	.next = dummy_next,
+	.landed = dummy_landed,
 	.fail_all = dummy_fail_all,
 	.disconnect = dummy_disconnect,
 	.free = dummy_free,
