@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from aiougds._completion import refuse_inside_loop, run_blocking
-from aiougds._errors import ClosedError, RegistrationBusyError
+from aiougds._errors import BatchError, ClosedError, RegistrationBusyError, UGDSError
 from aiougds._pinned import PinnedMemory
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from aiougds._batch import BatchItem
     from aiougds._completed import AsCompleted as AsyncAsCompleted
     from aiougds._device import Device
-    from aiougds._errors import UGDSError
     from aiougds._pinned import OnDevice, RegistrationSlice
 
 T = TypeVar("T")
@@ -47,7 +46,15 @@ def operate(device: Device, work: Callable[[], Awaitable[T]]) -> T:
             channel.reap()
         if channel.closed:
             raise device.refusal() or ClosedError("this thread's channel was closed")
-        return run_blocking(awaited(work))
+        try:
+            return run_blocking(awaited(work))
+        except (UGDSError, BatchError, StopAsyncIteration):
+            raise
+        except BaseException:
+            # Of a signal's handler, perhaps right behind the call of C that started
+            # an operation: it ends before the caller hears of the exception.
+            channel.settle()
+            raise
 
 
 class Registration(PinnedMemory):

@@ -9,6 +9,7 @@ from aiougds._blocking_controller import ControllerCalls
 from aiougds._channel import Channel
 from aiougds._completion import refuse_inside_loop, run_blocking
 from aiougds._completion_thread import thread_home
+from aiougds._errors import UGDSError
 from aiougds._failure import last_record
 from aiougds._ffi import PENDING, lib
 from aiougds._pinned import PinnedMemory, RegistrationSlice
@@ -102,23 +103,29 @@ class Namespace:
             if device.limbo:
                 channel.reap()
             try:
-                result = _rw(
-                    channel.ptr,
-                    self._ns._ptr,
-                    reg._handle,
-                    buf._start,
-                    buf.nbytes,
-                    offset,  # type: ignore[arg-type]
-                    op,
-                )
-            except (TypeError, OverflowError):
-                return None
-            if result >= PENDING:
-                wait = channel.home.wait(channel, result - PENDING, reg)
-                record = run_blocking(wait)
-                if record.result < 0:
-                    raise self._ns.failed(record, op, buf, offset, None)
-                return record.result
+                try:
+                    result = _rw(
+                        channel.ptr,
+                        self._ns._ptr,
+                        reg._handle,
+                        buf._start,
+                        buf.nbytes,
+                        offset,  # type: ignore[arg-type]
+                        op,
+                    )
+                except (TypeError, OverflowError):
+                    return None
+                if result >= PENDING:
+                    wait = channel.home.wait(channel, result - PENDING, reg)
+                    record = run_blocking(wait)
+                    if record.result < 0:
+                        raise self._ns.failed(record, op, buf, offset, None)
+                    return record.result
+            except UGDSError:
+                raise
+            except BaseException:
+                channel.settle()  # as in operate()
+                raise
             if result < 0:
                 failed = last_record(channel, result)
                 if failed is not None:

@@ -14,7 +14,7 @@ from errno import EBUSY
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import ClosedError, UGDSError
-from aiougds._ffi import NEVER, ffi, lib, records
+from aiougds._ffi import ffi, lib, records
 
 if TYPE_CHECKING:
     from aiougds._device import Device
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 REAP: Final = 256
 SMALL: Final = 128  # capacity of the batches that quick calls take
 FAIRNESS: Final = 64  # inline completions before the loop gets a turn
+NOTICE: Final = 0xFF  # where an opcode is: a batch has reached what was waited for
 MODES: Final = {
     "adaptive": lib.UGDS_MODE_ADAPTIVE,
     "inline": lib.UGDS_MODE_INLINE,
@@ -173,6 +174,31 @@ class Channel:
         count = self.targets.get(token)
         return count is None or bool(lib.ugds_batch_notify(self.batches[token], count))
 
+    def unclaimed(self, status: int) -> None:
+        """Count a completion that nobody waits for, unless it is but a notice."""
+        if (status >> 16) & 0xFF != NOTICE:
+            self.device.unclaimed += 1
+
+    def settle(self) -> None:
+        """End what a call started and did not note, as a signal's handler raised.
+
+        Waits, at most ``cancel_grace_s``: so that memory is free, or in quarantine,
+        when the exception reaches the caller, as with any other cancelled call.
+        """
+        if self.closed:
+            return
+        room = 256
+        array = ffi.new("uint64_t[]", room)
+        count = min(room, lib.ugds_chan_tokens(self.ptr, array, room))
+        for i in range(count):
+            if array[i] not in self.waiters:
+                self.home.finish(self, int(array[i]))
+        for batch, _capacity in tuple(self.abandoned):
+            lib.ugds_batch_cancel(batch, self.grace_ns)
+            left = lib.ugds_batch_pending(batch)
+            if left and not self.expect(batch, left):
+                self.home.finish(self, lib.ugds_batch_token(batch))
+
     def strand(self, keep: object) -> None:
         """An operation was given up: its memory stays until the device is done."""
         self.device.strand(keep)
@@ -197,9 +223,9 @@ class Channel:
         """Return an idle C batch of that capacity."""
         for _ in range(len(self.abandoned)):
             batch, room = self.abandoned.popleft()
-            if lib.ugds_batch_pending(batch):
+            if _in_use(batch):
                 lib.ugds_batch_cancel(batch, self.grace_ns)
-                lib.ugds_batch_harvest(batch, self._out, REAP)
+                _harvest(batch)
                 self.abandoned.append((batch, room))
             else:
                 self.disarm(batch)
@@ -227,16 +253,16 @@ class Channel:
         return batch
 
     def disarm(self, batch: CData) -> None:
-        """Put off the deadline of a batch that has ended: it is not the next one's."""
+        """Take back the deadline of a batch."""
         if not self.closed:
-            lib.ugds_batch_deadline(batch, NEVER)
+            lib.ugds_batch_deadline(batch, 0)
 
     def give_batch(self, batch: CData, capacity: int) -> None:
         """Take back a batch; kept for the next one when it is idle."""
         if self.closed:
             return
         self.targets.pop(lib.ugds_batch_token(batch), None)
-        if lib.ugds_batch_pending(batch):  # given-up items hold their places
+        if _in_use(batch):
             self.abandoned.append((batch, capacity))
             return
         self.batches.pop(lib.ugds_batch_token(batch), None)
@@ -274,6 +300,18 @@ class Channel:
         self.thread = 0
         self.waiters.clear()
         self.lock = threading.RLock()
+
+
+def _in_use(batch: CData) -> bool:
+    """Whether items are in flight or not harvested, or hold their places."""
+    return bool(lib.ugds_batch_pending(batch) or lib.ugds_batch_held(batch))
+
+
+def _harvest(batch: CData) -> None:
+    """Take what has ended of a batch whose results nobody wants any more."""
+    out = ffi.new("struct ugds_completion[]", REAP)
+    while lib.ugds_batch_harvest(batch, out, REAP) == REAP:
+        pass
 
 
 def _no_channel() -> Channel:

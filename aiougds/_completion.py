@@ -131,6 +131,7 @@ class AsyncioHome(Home):
                 continue
             entry = pop(four[0], None)
             if entry is None:
+                line.unclaimed(four[2])
                 continue
             future: asyncio.Future[Record] = entry[0]  # type: ignore[assignment]
             record = new(Record, four)

@@ -41,19 +41,32 @@ class ThreadHome(Home):
 
     async def wait(self, line: Line, token: int, keep: object) -> Record:
         slot: list[Record] = []
-        line.waiters[token] = (slot, keep)
         try:
+            line.waiters[token] = (slot, keep)
             while not slot:
                 line.block()
         except BaseException:  # of a signal handler: KeyboardInterrupt or another
             if token in line.waiters:  # else it is a fork's child
-                line.cancel(token)
-            while not slot and token in line.waiters:
-                # Told to stop once more: it already does.
-                with contextlib.suppress(BaseException):
-                    line.block()
+                self._cancelled(line, token, slot)
             raise
         return slot[0]
+
+    def finish(self, line: Line, token: int) -> None:
+        slot: list[Record] = []
+        line.waiters[token] = (slot, None)
+        self._cancelled(line, token, slot)
+        if slot:
+            line.unclaimed(slot[0].status)
+
+    def no_waiter(self, line: Line, record: Record) -> None:
+        """What was dispatched before a handler raised is dispatched once more."""
+
+    def _cancelled(self, line: Line, token: int, slot: list[Record]) -> None:
+        line.cancel(token)
+        while not slot and token in line.waiters:
+            # Told to stop once more: it already does.
+            with contextlib.suppress(BaseException):
+                line.block()
 
     async def told(self, line: Line, token: int, timeout_s: float | None) -> None:
         slot: list[Record] = []

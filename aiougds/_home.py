@@ -36,6 +36,7 @@ class Line(Protocol):
     def follow(self) -> None: ...
     def cancel(self, token: int) -> None: ...
     def reached(self, token: int) -> bool: ...
+    def unclaimed(self, status: int) -> None: ...
     def reap(self) -> None: ...
     def reap_if_free(self) -> None: ...
     def block(self, timeout_ns: int = 0) -> None: ...
@@ -75,13 +76,26 @@ class Home:
             if record.token in targets and not line.reached(record.token):
                 continue
             entry = line.waiters.get(record.token)
-            if entry is not None:
+            if entry is None:
+                self.no_waiter(line, record)
+            else:
                 if record.result < 0 and record.outcome == UNKNOWN:
                     line.strand(entry[1])
                 # In this order: a signal's handler may raise in between, and what was
                 # not resolved has to be found again.
                 self.resolve(entry[0], record)
                 pop(record.token, None)
+
+    def no_waiter(self, line: Line, record: Record) -> None:
+        """Nobody waits for a completion: count it."""
+        line.unclaimed(record.status)
+
+    def finish(self, line: Line, token: int) -> None:
+        """Ask for the end of an operation that nobody waits for.
+
+        Where waiting may block, wait for it.
+        """
+        line.cancel(token)
 
     def resolve(self, slot: object, record: Record) -> None:
         """Wake what waits on ``slot``."""
