@@ -210,7 +210,9 @@ class Controller:
         """Disable and enable the controller, and rebuild its queues.
 
         Awaits a thread. Operations in flight end with OperationAbortedError; the
-        quarantine is released. Raises BrokenError when it does not come back.
+        quarantine is released; submissions meanwhile are refused with BrokenError.
+        While another reset runs, this one comes after it. Cancelled, it goes on until
+        the reset is over. Raises BrokenError when the controller does not come back.
         """
         device = self._device
         device.check_open()

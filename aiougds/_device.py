@@ -68,6 +68,7 @@ class Device:
         "options",
         "pool",
         "ptr",
+        "unclaimed",
         "windows",
     )
 
@@ -87,6 +88,7 @@ class Device:
         self.pool: list[Mapping] = []  # bounce buffers that are not in use
         self.event_fd = -1
         self.jit_pins = 0
+        self.unclaimed = 0  # completions of operations that a signal cut off
         self.bounces = 0
         self.bounced_bytes = 0
         _devices.add(self)
@@ -107,8 +109,10 @@ class Device:
         info = self.info()
         reason = text(info.reason) or "no reason was given"
         if info.state == lib.UGDS_STATE_WEDGED:
+            ago = (time.monotonic_ns() - info.state_since_ns) / 1e9
             return ControllerWedgedError(
-                f"{self.address} is wedged: {reason}; await controller.reset()"
+                f"{self.address} has been wedged for {ago:.1f} s: {reason}; await "
+                "controller.reset()"
             )
         if info.state == lib.UGDS_STATE_RESETTING:
             return ControllerWedgedError(
@@ -281,14 +285,16 @@ class Device:
             return
         home = current_home()
         sweep()
+        if timeout_s == 0 and not self.closing:  # a refusal is noticed by nobody else
+            self.poke()
+            if not self._passes(self._drained(force=force), force=force):
+                raise self._busy_error()
         with self.lock:  # against try_end() in another thread
             if self.closing:
                 raise ControllerBusyError(
                     f"{self.address} is being closed by someone else"
                 )
             self.closing = True
-        if self.event_fd >= 0:
-            os.eventfd_write(self.event_fd, 1)  # its reader sees the end
         for window in self.open_windows():
             window.detach()
         try:
@@ -300,16 +306,29 @@ class Device:
         for window in self.open_windows():
             window.detach()
 
-    async def _drain(self, timeout_s: float | None, *, force: bool) -> None:
-        def stuck() -> bool:
-            # A given-up item keeps its batch busy for good. Force passes over that, but
-            # not over whoever still waits for something.
-            return bool(self.stats().quarantined) and not (force and self._awaited())
+    def _drained(self, *, force: bool) -> bool:
+        """Whether nothing is in flight, also for loops and threads that are gone."""
+        if self.busy() or self.info().state == lib.UGDS_STATE_RESETTING:
+            return False
+        return force or not self.stats().inflight
 
-        drained = await self.until(lambda: not self.busy(), stuck, timeout_s)
-        if (drained or stuck()) if force else (drained and not stuck()):
-            return
-        raise self._busy_error()
+    def _given_up(self, *, force: bool) -> bool:
+        # Force passes over what was given up, but not over whoever still waits.
+        return bool(self.stats().quarantined) and not (force and self._awaited())
+
+    def _passes(self, drained: bool, *, force: bool) -> bool:
+        stuck = self._given_up(force=force)
+        return drained or stuck if force else drained and not stuck
+
+    async def _drain(self, timeout_s: float | None, *, force: bool) -> None:
+        def done() -> bool:
+            return self._drained(force=force)
+
+        def stuck() -> bool:
+            return self._given_up(force=force)
+
+        if not self._passes(await self.until(done, stuck, timeout_s), force=force):
+            raise self._busy_error()
 
     def _awaited(self) -> bool:
         channels = list(self.channels.values())
@@ -328,8 +347,9 @@ class Device:
                 f"{stats.quarantined} given-up operations; await controller.reset(), "
                 "or close it with force=True once the device was reset from outside"
             )
+        running = self.busy() or int(stats.inflight)
         return ControllerBusyError(
-            f"{self.address}: {self.busy()} operations or batches are in flight; await "
+            f"{self.address}: {running} operations or batches are in flight; await "
             "them or give aclose() more time. The controller stays usable"
         )
 
@@ -379,6 +399,8 @@ class Device:
         _devices.discard(self)
         _lingering.discard(self)
         self.limbo.clear()
+        if self.event_fd >= 0:
+            os.eventfd_write(self.event_fd, 1)  # its reader sees the end
 
     def end_now(self) -> None:
         """Free a controller that nobody has used yet. Blocks: off the loop."""

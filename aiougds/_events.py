@@ -85,7 +85,7 @@ class Events:
         self._waiting = True
         try:
             while not self._ready:
-                if device.ended or device.closing:
+                if device.ended:
                     if device.forked:
                         device.check_open()
                     raise StopAsyncIteration

@@ -16,6 +16,7 @@ from aiougds._errors import (
     MemoryTypeError,
     NotMappedError,
     RegistrationBusyError,
+    UGDSError,
 )
 from aiougds._ffi import address_of, ffi, lib
 from aiougds._index import registered
@@ -205,14 +206,23 @@ class PinnedMemory:
         """Unmap everywhere if nothing is in flight."""
         if self.inflight:
             return False
-        for key, mapping in list(self._mappings.items()):
+        gone: list[Mapping] = []
+        for mapping in self._mappings.values():
             if not mapping.unmap():
+                # Another thread was quicker: what is refused leaves all as it was.
+                for other in gone:
+                    self._map_again(other.device)
                 return False
-            del self._mappings[key]
-            if mapping.device is self._device:
-                self._device = None
+            gone.append(mapping)
+        self._mappings.clear()
         self._forget()
         return True
+
+    def _map_again(self, device: Device) -> None:
+        with contextlib.suppress(UGDSError):  # it was closed meanwhile
+            mapping = self._mappings[id(device)] = Mapping(device, self.memory)
+            if device is self._device:
+                self._handle = mapping.handle
 
     def _forget(self) -> None:
         memory, self._memory = self._memory, None

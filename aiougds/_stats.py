@@ -119,7 +119,8 @@ class Statistics:
     resets: int
     unknown_cids: int
     dropped: int
-    """Completions for loops and threads that are gone."""
+    """Completions that nobody waited for: their loop or thread is gone, or a signal's
+    handler raised just as they were started."""
     adopted: int
     """Queue pairs that housekeeping drained for a closed loop or a dead thread."""
     inflight: int
@@ -223,7 +224,7 @@ def statistics(device: Device) -> Statistics:
         aborts=stats.aborts,
         resets=stats.resets,
         unknown_cids=stats.unknown_cids,
-        dropped=stats.dropped,
+        dropped=stats.dropped + device.unclaimed,
         adopted=stats.adopted,
         inflight=stats.inflight,
         mappings=stats.mappings,
