@@ -60,7 +60,6 @@ struct ugds_open_params {
 #define UGDS_EMU_STEP 0x40
 
 #define UGDS_EMU_FAKE_VS 0x80
-
 #define UGDS_EMU_MAX_NS 32
 
 #define UGDS_GARBLE_ZEROS 1
@@ -264,8 +263,7 @@ int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle);
 
 /* Leases a queue pair if one is free (else the executor serves it). No system call but the eventfd's. */
 int ugds_chan_open(struct ugds_ctrl *c, uint32_t mode, struct ugds_chan **ret);
-/* Readable when ugds_reap() has something to do. Level: drained by ugds_reap(). */
-int ugds_chan_fd(struct ugds_chan *ch);
+int ugds_chan_fd(struct ugds_chan *ch); /* readable when ugds_reap(), which drains it, has something to do */
 /* 1: has queue pairs of its own; 0: shares the executor's. */
 int ugds_chan_owns_queue(struct ugds_chan *ch);
 /* Free it. -EBUSY while operations are in flight or batches exist. */
@@ -318,13 +316,11 @@ struct ugds_completion {
  */
 int64_t ugds_rw(struct ugds_chan *ch, struct ugds_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
 		uint64_t offset, uint32_t op);
-/* Give an operation in flight a deadline, counted from now (0: none any more). Stale tokens are ignored, and so is a
- * deadline for what was cancelled: its grace runs. */
+/* Give an operation in flight a deadline from now (0: none any more). Ignored for stale tokens, and once cancelled. */
 void ugds_op_deadline(struct ugds_chan *ch, uint64_t token, uint64_t timeout_ns);
 /* Take how the last operation failed that ended inside a call of this channel; token 0: none has, since it was asked. */
 void ugds_chan_last(struct ugds_chan *ch, struct ugds_completion *ret);
-/* Tokens of the operations and admin commands that were started and whose end was not reported; returns how many there
- * are (may exceed @max). For a caller whom a signal kept from noting the token that a call answered. */
+/* Tokens of what was started and whose end was not reported, for whom a signal kept from noting one; how many there are. */
 uint32_t ugds_chan_tokens(struct ugds_chan *ch, uint64_t *out, uint32_t max);
 
 /* Collect completions of single operations and batches (a batch's token, opcode 0xff: it has reached what was waited for).
@@ -356,8 +352,7 @@ struct ugds_req {
 int ugds_batch_new(struct ugds_chan *ch, uint32_t capacity, struct ugds_batch **ret);
 /* -EBUSY while operations are in flight. */
 int ugds_batch_free(struct ugds_batch *b);
-/* The token that ugds_reap() reports it by. */
-uint64_t ugds_batch_token(struct ugds_batch *b);
+uint64_t ugds_batch_token(struct ugds_batch *b); /* that ugds_reap() reports it by */
 
 /* Check all of @n requests, then start them with one doorbell. A bad one: its errno, *ret_bad its index, and nothing
  * of them is sent. -ENOSPC: over the capacity. Spins as the channel's mode says. Returns the completions
@@ -372,11 +367,10 @@ int64_t ugds_batch_submit_array(struct ugds_batch *b, struct ugds_ns *ns, uint32
 int ugds_batch_harvest(struct ugds_batch *b, struct ugds_completion *out, uint32_t max);
 /* Ask to be told (through ugds_reap) once @n can be harvested. 1: that is so already, nothing will be told. */
 int ugds_batch_notify(struct ugds_batch *b, uint32_t n);
-/* Submitted, not harvested: in flight or ready. */
+/* Submitted, not harvested: in flight or ready. Of these: ready. Beside these: given up, harvested, still at the device. */
 uint32_t ugds_batch_pending(struct ugds_batch *b);
-/* Harvested as given up, but still at the device: they keep their places. */
-uint32_t ugds_batch_held(struct ugds_batch *b);
 uint32_t ugds_batch_ready(struct ugds_batch *b);
+uint32_t ugds_batch_held(struct ugds_batch *b);
 /* Every operation of it that has not ended, from now; 0: none any more. */
 void ugds_batch_deadline(struct ugds_batch *b, uint64_t timeout_ns);
 /* As ugds_cancel(), for all of it; items never sent end at once. What is submitted afterwards is not concerned. */

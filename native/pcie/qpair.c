@@ -298,84 +298,6 @@ static uint32_t qpair_step(struct nvme_qpair *qp, uint32_t max)
 	return q->dev->step_on ? q->dev->ops->step(q->dev->t, qp->conf.qid, max) : 0;
 }
 
-static bool qpair_oldest(struct nvme_qpair *qp, int64_t before, struct nvme_stuck *ret)
-{
-	struct pcie_qpair *q = pcie_qp(qp);
-	const struct pcie_tracker *old = NULL;
-
-	if (!qp->inflight)
-		return false;
-	for (uint32_t i = 0; i < q->depth - 1; i++)
-		if (q->tr[i].owner && q->tr[i].sent_ns <= before && (!old || q->tr[i].sent_ns < old->sent_ns))
-			old = &q->tr[i];
-	if (old)
-		*ret = (struct nvme_stuck){ .owner = old->owner, .cid = old->cid, .sent_ns = old->sent_ns };
-	return old;
-}
-
-/* Entries stay until the queue has gone round. */
-static bool qpair_sent_slba(struct nvme_qpair *qp, uint16_t cid, uint64_t *ret)
-{
-	struct pcie_qpair *q = pcie_qp(qp);
-
-	for (uint32_t i = 1; i <= q->depth; i++) {
-		const struct nvme_sqe *sqe = &q->sq[(q->sq_tail + q->depth - i) % q->depth];
-
-		if (le16_get(sqe->cid) != cid)
-			continue;
-		*ret = le32_get(sqe->cdw10) | (uint64_t)le32_get(sqe->cdw11) << 32;
-		return sqe->opcode != NVME_IO_DSM; /* its blocks are elsewhere */
-	}
-	return false;
-}
-
-static void qpair_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid), void *ctx)
-{
-	struct pcie_qpair *q = pcie_qp(qp);
-
-	for (uint32_t i = 0; i < q->depth - 1; i++)
-		if (q->tr[i].owner)
-			fn(ctx, q->tr[i].owner, q->tr[i].cid);
-}
-
-static bool qpair_next(struct nvme_qpair *qp, const void *owner, uint32_t *pos, uint16_t *ret_cid)
-{
-	struct pcie_qpair *q = pcie_qp(qp);
-
-	while (*pos < q->depth - 1) {
-		const struct pcie_tracker *tr = &q->tr[(*pos)++];
-
-		if (tr->owner != owner)
-			continue;
-		*ret_cid = tr->cid;
-		return true;
-	}
-	return false;
-}
-
-static uint32_t qpair_landed(struct nvme_qpair *qp, const void *owner)
-{
-	struct pcie_qpair *q = pcie_qp(qp);
-	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
-	uint32_t head = pos >> 1, phase = pos & 1, n = 0;
-
-	for (uint32_t i = 0; i < q->depth; i++) {
-		/* relaxed: nothing else of the entry or its data is looked at */
-		uint32_t dw3 = le32toh(
-			atomic_load_explicit((_Atomic uint32_t *)&q->cq[head].dw3, memory_order_relaxed));
-		const struct pcie_tracker *tr = &q->tr[NVME_CQE_CID(dw3) & q->slot_mask];
-
-		if (NVME_CQE_PHASE(dw3) != phase)
-			break;
-		n += tr->owner == owner && tr->cid == NVME_CQE_CID(dw3);
-		if (++head == q->depth) {
-			head = 0;
-			phase ^= 1;
-		}
-	}
-	return n;
-}
-
 static void qpair_fail_all(struct nvme_qpair *qp, void (*done)(void *ctx, const struct nvme_done *),
 			   void *ctx)
 {
@@ -484,11 +406,11 @@ static const struct nvme_qpair_ops pcie_qpair_ops = {
 	.reap = qpair_reap,
 	.peek = qpair_peek,
 	.step = qpair_step,
-	.oldest = qpair_oldest,
-	.sent_slba = qpair_sent_slba,
-	.each = qpair_each,
-	.next = qpair_next,
-	.landed = qpair_landed,
+	.oldest = pcie_qpair_oldest,
+	.sent_slba = pcie_qpair_sent_slba,
+	.each = pcie_qpair_each,
+	.next = pcie_qpair_next,
+	.landed = pcie_qpair_landed,
 	.fail_all = qpair_fail_all,
 	.disconnect = qpair_disconnect,
 	.free = qpair_free,

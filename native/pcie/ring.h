@@ -81,6 +81,13 @@ static inline bool pcie_prp_one(const struct mem_map *map, uint64_t off, uint32_
 int pcie_prp_build(struct pcie_qpair *q, const struct mem_map *map, uint64_t off, uint32_t nbytes,
 		   uint64_t *ret_prp1, uint64_t *ret_prp2, uint16_t *ret_list);
 
+/* qpair_look.c; see nvme_qpair_ops */
+bool pcie_qpair_sent_slba(struct nvme_qpair *qp, uint16_t cid, uint64_t *ret);
+bool pcie_qpair_oldest(struct nvme_qpair *qp, int64_t before, struct nvme_stuck *ret);
+void pcie_qpair_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid), void *ctx);
+bool pcie_qpair_next(struct nvme_qpair *qp, const void *owner, uint32_t *pos, uint16_t *ret_cid);
+uint32_t pcie_qpair_landed(struct nvme_qpair *qp, const void *owner);
+
 /* qpair_mem.c */
 int pcie_qpair_alloc(struct pcie_qpair *q);
 void pcie_qpair_release(struct pcie_qpair *q);
