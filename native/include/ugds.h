@@ -251,8 +251,7 @@ void ugds_ns_free(struct ugds_ns *ns);
 int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, uint64_t *ret_handle);
 /* -EBUSY while operations are in flight on it (nothing changes), -ESTALE when it is not this mapping's any more. */
 int ugds_unmap(struct ugds_ctrl *c, uint64_t handle);
-/* Operations in flight, or -ESTALE. */
-int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle);
+int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle); /* operations, or -ESTALE */
 
 /* ---- channels: one per event loop or thread; not thread safe, but ugds_chan_orphan() ---- */
 
@@ -264,8 +263,7 @@ int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle);
 /* Leases a queue pair if one is free (else the executor serves it). No system call but the eventfd's. */
 int ugds_chan_open(struct ugds_ctrl *c, uint32_t mode, struct ugds_chan **ret);
 int ugds_chan_fd(struct ugds_chan *ch); /* readable when ugds_reap(), which drains it, has something to do */
-/* 1: has queue pairs of its own; 0: shares the executor's. */
-int ugds_chan_owns_queue(struct ugds_chan *ch);
+int ugds_chan_owns_queue(struct ugds_chan *ch); /* 0: it shares the executor's */
 /* Free it. -EBUSY while operations are in flight or batches exist. */
 int ugds_chan_close(struct ugds_chan *ch);
 /* Its loop or thread is gone: housekeeping drains and frees it, and its batches. Safe from any thread. */
