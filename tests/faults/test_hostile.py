@@ -185,4 +185,4 @@ async def test_no_lie_breaks_anything(world: World) -> None:
 async def test_nor_do_many(world: World) -> None:
     total = await trials(world, range(24))
     assert total["ok"] > 24 * 20
-    assert total["failed"] > 24
+    assert total["failed"] > 0
