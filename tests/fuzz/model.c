@@ -80,6 +80,17 @@ static void look_at_entry(struct model_pair *m, const struct nvme_io *io)
 	MUST(!bad);
 }
 
+/* What the device is told: in the register, or in the shadow page that the host set up. */
+static uint32_t doorbell(const struct model_pair *m, bool cq)
+{
+	const struct pcie_dev *dev = &the->p->dev;
+	uint32_t i = 2u * m->qp->conf.qid + cq;
+
+	if (!dev->shadow_db)
+		return puppet_doorbell(the->p, m->qp->conf.qid, cq);
+	return le32_get(atomic_load(&dev->shadow_db[(size_t)i << NVME_CAP_DSTRD(the->p->cap)]));
+}
+
 /* How many of @n fit: identifiers, and list pages for those that need one. */
 static uint32_t count_fitting(const struct model_pair *m, const struct nvme_io *ios, uint32_t n)
 {
@@ -195,7 +206,7 @@ static uint32_t shim_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_t
 	MUST(qp->inflight == m->nr_live && qp->nr_unknown_cid == m->unknown);
 	if (seen) {
 		MUST(qp->space == room(m));
-		MUST(puppet_doorbell(the->p, qp->conf.qid, true) == m->cq_head);
+		MUST(doorbell(m, true) == m->cq_head);
 	}
 	return got;
 }
@@ -243,7 +254,7 @@ static void shim_kick(struct nvme_qpair *qp, bool hold)
 	struct model_pair *m = pair_of(qp);
 
 	m->real->kick(qp, hold);
-	MUST(puppet_doorbell(the->p, qp->conf.qid, false) == m->sq_tail);
+	MUST(doorbell(m, false) == m->sq_tail);
 }
 
 static void shim_tell(struct nvme_qpair *qp, bool fenced) { pair_of(qp)->real->tell(qp, fenced); }
