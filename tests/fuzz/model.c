@@ -161,11 +161,6 @@ static uint32_t shim_submit_run(struct nvme_qpair *qp, const struct nvme_run *ru
 	return fit;
 }
 
-static bool shim_sent_slba(struct nvme_qpair *qp, uint16_t cid, uint64_t *ret)
-{
-	return pair_of(qp)->real->sent_slba(qp, cid, ret);
-}
-
 static uint32_t shim_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_t max)
 {
 	struct model_pair *m = pair_of(qp);
@@ -257,9 +252,6 @@ static void shim_kick(struct nvme_qpair *qp, bool hold)
 	MUST(doorbell(m, false) == m->sq_tail);
 }
 
-static void shim_tell(struct nvme_qpair *qp, bool fenced) { pair_of(qp)->real->tell(qp, fenced); }
-static bool shim_peek(struct nvme_qpair *qp) { return pair_of(qp)->real->peek(qp); }
-
 static bool shim_oldest(struct nvme_qpair *qp, int64_t before, struct nvme_stuck *ret)
 {
 	struct model_pair *m = pair_of(qp);
@@ -270,16 +262,6 @@ static bool shim_oldest(struct nvme_qpair *qp, int64_t before, struct nvme_stuck
 	return some;
 }
 
-static void shim_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid), void *ctx)
-{
-	pair_of(qp)->real->each(qp, fn, ctx);
-}
-
-static int shim_disconnect(struct nvme_qpair *qp, bool connected)
-{
-	return pair_of(qp)->real->disconnect(qp, connected);
-}
-
 static void shim_free(struct nvme_qpair *qp)
 {
 	struct model_pair *m = pair_of(qp);
@@ -288,21 +270,20 @@ static void shim_free(struct nvme_qpair *qp)
 	m->real->free(qp);
 }
 
-static const struct nvme_qpair_ops shim_ops = {
-	.connect = shim_connect,
-	.submit = shim_submit,
-	.submit_run = shim_submit_run,
-	.kick = shim_kick,
-	.tell = shim_tell,
-	.reap = shim_reap,
-	.peek = shim_peek,
-	.oldest = shim_oldest,
-	.sent_slba = shim_sent_slba,
-	.each = shim_each,
-	.fail_all = shim_fail_all,
-	.disconnect = shim_disconnect,
-	.free = shim_free,
-};
+/* What is not watched is the real one's. */
+static void watch(struct model_pair *m)
+{
+	m->ops = *m->real;
+	m->ops.connect = shim_connect;
+	m->ops.submit = shim_submit;
+	m->ops.submit_run = shim_submit_run;
+	m->ops.kick = shim_kick;
+	m->ops.reap = shim_reap;
+	m->ops.oldest = shim_oldest;
+	m->ops.fail_all = shim_fail_all;
+	m->ops.free = shim_free;
+	m->qp->ops = &m->ops;
+}
 
 static int shim_new(struct nvme_ctrl *c, const struct nvme_qpair_conf *conf, struct nvme_qpair **ret)
 {
@@ -312,7 +293,7 @@ static int shim_new(struct nvme_ctrl *c, const struct nvme_qpair_conf *conf, str
 		return rc;
 	MUST(conf->depth <= MODEL_DEPTH);
 	the->pair[conf->qid] = (struct model_pair){ .qp = *ret, .real = (*ret)->ops, .phase = 1 };
-	(*ret)->ops = &shim_ops;
+	watch(&the->pair[conf->qid]);
 	return 0;
 }
 

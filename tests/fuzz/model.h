@@ -22,6 +22,7 @@ struct model_live {
 struct model_pair {
 	struct nvme_qpair *qp;
 	const struct nvme_qpair_ops *real;
+	struct nvme_qpair_ops ops; /* the engine's */
 	struct model_live live[MODEL_DEPTH];
 	uint32_t nr_live;
 	uint32_t nr_lists; /* free */
