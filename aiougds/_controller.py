@@ -237,6 +237,10 @@ class Controller:
         then, and on the deadline, ControllerBusyError is raised and the controller
         stays usable. ``force`` closes it with a quarantine: only after the device was
         reset from outside. Its namespaces and registrations end with it.
+
+        Leaving ``async with`` is the same without a deadline, and after a time-out or
+        cancel whose memory is quarantined it raises ControllerBusyError, with the
+        body's exception as context; it is closed then once the quarantine has ended.
         """
         await self._device.close(timeout_s, force=force)
 

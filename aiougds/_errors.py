@@ -255,7 +255,11 @@ class AddressInUseError(OpenError, BlockingIOError):
 
 
 class OperationTimeoutError(UGDSError, TimeoutError):
-    """``timeout_s`` ran out. The controller stays healthy; the bytes stay busy."""
+    """``timeout_s`` ran out. The controller stays healthy; the bytes stay busy.
+
+    Until the device has answered, that is. Leaving the ``async with`` of their memory
+    or controller before raises its Busy error, with this one as context.
+    """
 
     default_errno = _errno.ETIMEDOUT
 

@@ -66,6 +66,10 @@ class Registration(PinnedMemory):
         Waits for operations in flight, at most ``timeout_s`` (0: not at all), but
         never for quarantined ones. Raises RegistrationBusyError, and then nothing
         has changed. Cancelled, it stays registered.
+
+        Leaving ``async with`` is the same without a deadline, and raises
+        RegistrationBusyError after an operation on it that timed out and is not
+        answered yet; it is unmapped then as soon as the device lets go.
         """
         await self.close_when_idle(timeout_s)
 

@@ -20,6 +20,7 @@ from aiougds._errors import (
     ArgumentTypeError,
     ClosedError,
     MemoryLayoutError,
+    OperationTimeoutError,
     OptionError,
     RangeError,
     ReadOnlyError,
@@ -306,14 +307,24 @@ async def _direct(
             raise device.refusal() or refused(device, -errno.EBUSY, request)
     if place.nbytes != length:
         memory = Memory(memory.ptr, length, memory.owner, readonly=memory.readonly)
-    if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+    inline = device.info().caps & lib.UGDS_CAP_MAP_INLINE
+    clock = Clock(None if inline else timeout_s)
+    home = current_home()
+    if inline:
         mapping = Mapping(device, memory)
     else:
-        mapping = await current_home().off_loop(
-            lambda: Mapping(device, memory), Mapping.release
-        )
+        mapping = await home.off_loop(lambda: Mapping(device, memory), Mapping.release)
     device.jit_pins += 1
     try:
+        if not inline:  # cancelled or late while pinning: nothing is sent
+            await home.breathe()
+            if clock.over():
+                raise OperationTimeoutError(
+                    f"{NAMES[op & 0xFF]} of {length} bytes at offset {at} did not end "
+                    f"within timeout_s={timeout_s:g}: it was never sent, as pinning "
+                    "its memory took that long; register it"
+                )
+            timeout_s = clock.left()
         pinned = place._replace(handle=mapping.handle, keep=mapping)
         return await issue(window, pinned, length, at, op, timeout_s)
     finally:

@@ -101,7 +101,7 @@ async def test_a_client_disconnects(live: Live) -> None:
 async def test_a_device_that_keeps_it_all(live: Live, acl: int) -> None:
     """Aborts after the grace, at most ACL + 1 outstanding; outcomes stay readable."""
     async with (
-        live(f"acl={acl}", cancel_grace_s=0.2, batch_depth=64) as ns,
+        live(f"acl={acl}", cancel_grace_s=0.2, batch_depth=16) as ns,
         ns.allocate(COUNT * BLOCK) as reg,
         ns.batch(COUNT) as batch,
     ):
@@ -113,7 +113,7 @@ async def test_a_device_that_keeps_it_all(live: Live, acl: int) -> None:
         held = inject(ns, Fault.hold("read").on(skip=10))
         async with anyio.create_task_group() as group:
             group.start_soon(serve_a_client, batch, items, gone)
-            await until(lambda: held.hits >= 20)
+            await until(lambda: held.hits >= 12)
             gone.set()
             clock = Clock()
             while clock.elapsed < 0.1:
