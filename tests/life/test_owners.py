@@ -19,6 +19,7 @@ from aiougds import (
     Event,
     Mode,
     Namespace,
+    OperationTimeoutError,
     Registration,
     RegistrationBusyError,
 )
@@ -116,6 +117,24 @@ async def test_a_registration_on_two_controllers(live: Live) -> None:
                 ]
                 assert await one.read(reg, offset=0) == BLOCK
         assert results == [BLOCK]
+
+
+@pytest.mark.anyio
+async def test_leaving_right_after_a_time_out(live: Live) -> None:
+    """The Busy error has the time-out as context; the release comes by itself."""
+    async with live() as ns:
+        held = inject(ns, Fault.hold("read"))
+        with pytest.raises(RegistrationBusyError) as busy:
+            async with ns.allocate(BLOCK) as reg:
+                await ns.read(reg, offset=0, timeout_s=0.02)
+        assert isinstance(busy.value.__context__, OperationTimeoutError)
+        assert ns.controller.statistics().mappings == 1
+        with pytest.raises(ControllerBusyError):
+            await ns.aclose()
+        held.clear()
+        await until(lambda: not ns.controller.quarantine)
+        await ns.flush()
+        await until(lambda: ns.controller.statistics().mappings == 0)
 
 
 @pytest.mark.anyio
