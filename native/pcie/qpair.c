@@ -239,8 +239,8 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 {
 	struct pcie_qpair *q = pcie_qp(qp);
 	uint32_t pos = atomic_load_explicit(&q->cq_pos, memory_order_relaxed);
-	uint32_t head = pos >> 1, phase = pos & 1, sq_head = q->sq_head, seen = 0;
-	const uint32_t mask = q->slot_mask, qid = (uint32_t)qp->conf.qid << 16;
+	uint32_t head = pos >> 1, phase = pos & 1, seen = 0;
+	const uint32_t mask = q->slot_mask, qid = qp->conf.qid;
 	struct nvme_done *o = out, *end = out + max;
 
 	if (qpair_peek(qp))
@@ -251,25 +251,20 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 		uint32_t dw3 =
 			le32toh(atomic_load_explicit((_Atomic uint32_t *)&cqe->dw3, memory_order_acquire));
 		struct pcie_tracker *tr;
-		uint32_t where;
 
 		if (NVME_CQE_PHASE(dw3) != phase)
 			break;
 		dma_rmb(); /* the same against a device's DMA, where acquire alone does not do */
-		memcpy(&where, &cqe->sqhd, sizeof(where)); /* SQHD and SQID at once */
-		where = le32_get(where) ^ qid; /* of our queue: SQHD is left */
 		if (++head == q->depth) {
 			head = 0;
 			phase ^= 1;
 		}
 		seen++;
 		tr = &q->tr[dw3 & mask];
-		if (unlikely(tr->cid != NVME_CQE_CID(dw3) || where >> 16 || !tr->owner)) {
+		if (unlikely(tr->cid != NVME_CQE_CID(dw3) || le16_get(cqe->sqid) != qid || !tr->owner)) {
 			qp->nr_unknown_cid++;
 			continue;
 		}
-		if (likely(where < q->depth))
-			sq_head = where;
 		*o++ = (struct nvme_done){
 			.owner = tr->owner,
 			.nbytes = tr->nbytes,
@@ -282,8 +277,6 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 	if (!seen)
 		return 0;
 	qp->inflight -= (uint32_t)(o - out);
-	/* with nothing out, everything was read, whatever a controller said */
-	q->sq_head = likely(qp->inflight) ? sq_head : q->sq_tail;
 	set_space(q);
 	atomic_store_explicit(&q->cq_pos, head << 1 | phase, memory_order_relaxed);
 	/* the entries are consumed before the controller may overwrite them */

@@ -106,7 +106,7 @@ void pcie_qpair_rewind(struct pcie_qpair *q)
 	/* no stale phase tags; atomic, because a sleeping owner or housekeeping may peek just now */
 	for (uint32_t i = 0; i < q->depth; i++)
 		atomic_store_explicit((_Atomic uint32_t *)&q->cq[i].dw3, 0, memory_order_relaxed);
-	q->sq_tail = q->sq_head = q->sq_rung = 0;
+	q->sq_tail = q->sq_rung = 0;
 	q->held = false;
 	atomic_store_explicit(&q->cq_pos, 1, memory_order_relaxed);
 	for (uint32_t i = 0; i < nr; i++) {

@@ -26,7 +26,6 @@ struct pcie_qpair {
 	struct nvme_sqe *sq;
 	volatile uint32_t *sq_db;
 	uint32_t sq_tail;
-	uint32_t sq_head; /* as the controller last said */
 	uint32_t sq_rung; /* tail that the doorbell holds */
 	bool held; /* a doorbell was written and a sleeping software device was not told */
 	uint32_t depth;
