@@ -34,6 +34,16 @@ TRIES: Final = 200
 PATIENCE_S: Final = {False: SHORT_S, True: 0.02}  # by whether an executor sends
 
 
+def patience(parts: list[Part]) -> float:
+    """Return a time limit that ends what the device keeps, and nothing else."""
+    drive = parts[0].drive
+    fates = {drive.fate(p.kind, c.first, c.count)[0] for p in parts for c in p.commands}
+    if not fates & {"held", "lost"}:
+        return 5
+    # What it does not keep may have to wait for its turn on this machine.
+    return PATIENCE_S[drive.shared] if fates <= {"held", "lost"} else 0.1
+
+
 class CallRules(State):
     """Calls that somebody awaits."""
 
@@ -148,8 +158,7 @@ class CallRules(State):
             self.keep(part)
         keywords: dict[str, object] = {}
         if timed:
-            stays = part.will_stay()
-            keywords["timeout_s"] = PATIENCE_S[there.drive.shared] if stays else 5
+            keywords["timeout_s"] = patience([part])
         if kind == "write" and fua:
             keywords["fua"] = True
 
@@ -196,8 +205,7 @@ class CallRules(State):
         if kind != "flush":
             keywords.update(offset=part.offset, nbytes=part.nbytes)
         if timed:
-            stays = part.will_stay()
-            keywords["timeout_s"] = PATIENCE_S[there.drive.shared] if stays else 5
+            keywords["timeout_s"] = patience([part])
 
         async def work() -> object:
             return await getattr(there.real, kind)(**keywords)
@@ -254,10 +262,7 @@ class CallRules(State):
         parts = self.items(there, kind, wheres)
         if keep:
             self.keep(parts[0])
-        patience = PATIENCE_S[there.drive.shared]
-        if not any(part.will_stay() for part in parts):
-            patience = 5
-        timeout_s = patience if timed else None
+        timeout_s = patience(parts) if timed else None
 
         async def work() -> object:
             call = getattr(there.real, f"{kind}_many")
@@ -307,6 +312,10 @@ class CallRules(State):
         refused = {index: self.refusal([p]) for index, p in enumerate(parts)}
         sent = [part for index, part in enumerate(parts) if not refused[index]]
         stay = sum(part.will_stay() for part in sent)
+        if stay and there.drive.patient:
+            return
+        if not there.drive.patient:
+            take = 4  # else what the device has not served in the grace is aborted
         take = min(take, len(parts) - stay)
         if (
             there.drive.shared
@@ -340,6 +349,7 @@ class CallRules(State):
         for part in sent:
             if part.out:
                 part.give_up(OperationAbortedError)
+        self.abort(sent)
         for index, result in taken:
             if refused[index]:
                 assert type(result) in refused[index]
@@ -353,11 +363,9 @@ class CallRules(State):
     def cancel(self, call: int) -> None:
         """Cancel what the device keeps: it ends after the grace, and is aborted."""
         chosen: Call = self.pick(call, self.calls)
+        if chosen.parts[0].drive.patient:
+            return
         self.homes.cancel(chosen.home, chosen.running)
         for part in chosen.parts:
-            out = part.out
             part.given = {asyncio.CancelledError}
-            refused = any(s.fault.action == "abort_refused" for s in part.drive.scripts)
-            if not chosen.many and not refused:
-                held = [command for command in out if command.fate == "held"]
-                self.forget(held, aborted=True)
+        self.abort(chosen.parts)

@@ -26,6 +26,7 @@ from aiougds import (
 )
 
 GRACE_S = 0.004
+PATIENT_S = 5.0
 SHORT_S = 0.003
 DRIVES = 2
 MEMORIES = 3
@@ -45,6 +46,7 @@ class Way(NamedTuple):
     file: bool
     again: bool  # a file that was closed, if there is one
     home: int
+    patient: bool  # a cancelled operation may take its time
 
 
 ways = st.builds(
@@ -57,6 +59,7 @@ ways = st.builds(
     file=st.booleans(),
     again=st.booleans(),
     home=small,
+    patient=seldom,
 )
 
 
@@ -99,7 +102,7 @@ class ObjectRules(State):
                 mode=how.mode,
                 queues=how.queues,
                 max_transfer=most,
-                cancel_grace_s=GRACE_S,
+                cancel_grace_s=PATIENT_S if how.patient else GRACE_S,
             )
             if not self.homes.can_cancel:
                 return Facade(blocking.open_controller(address, **keywords))
@@ -111,6 +114,7 @@ class ObjectRules(State):
             block=self.block,
             most=most // self.block,
             shared=how.mode == "poll" or how.queues < 2 * self.homes.count,
+            patient=how.patient,
             cells=cells,
             path=path,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from models.calls import PATIENCE_S, CallRules
+from models.calls import CallRules, patience
 from models.calls import item as items_of
 from models.homes import Work
 from models.objects import small
@@ -106,8 +106,8 @@ class PackRules(CallRules):
         stays = [part for part in parts if part.will_stay()]
         # What an executor has not sent at the deadline would not be with the device.
         timed = timed and bool(stays) and not drive.shared
-        patience = PATIENCE_S[drive.shared] if timed else None
-        work = self.calling(chosen.real.submit, timeout_s=patience)
+        timeout_s = patience(parts) if timed else None
+        work = self.calling(chosen.real.submit, timeout_s=timeout_s)
         if not self.usable(chosen, work, home):
             return
         if chosen.space.closed:
@@ -193,6 +193,8 @@ class PackRules(CallRules):
         chosen = self.pack(pack)
         home = chosen.home or 0
         flying = chosen.flying
+        if flying and chosen.space.drive.patient:
+            return
         self.get(self.calling(chosen.real.cancel), home)
         chosen.prepared.clear()
         for part in flying:
@@ -201,15 +203,19 @@ class PackRules(CallRules):
             count = len(chosen.unharvested)
             self.harvested(chosen, self.get(chosen.real.harvest(count), home))
             assert not chosen.unharvested
+        self.abort(flying)
 
     @precondition(lambda self: self.packs)
     @rule(pack=small)
     def close_batch(self, pack: int) -> None:
         chosen = self.pack(pack)
         flying = chosen.flying
+        if flying and chosen.space.drive.patient:
+            return
         self.get(chosen.real.aclose(), chosen.home or 0)
         chosen.closed = True
         chosen.prepared.clear()
         for part in flying:
             part.give_up(OperationAbortedError)
         chosen.unharvested.clear()
+        self.abort(flying)

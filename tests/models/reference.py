@@ -104,6 +104,7 @@ class Drive:
     block: int
     most: int  # blocks of a command that moves data
     shared: bool  # an executor sends, a little after the call
+    patient: bool  # what is cancelled gets more time than there is here
     cells: list[Cell]
     path: Path | None
     state: State = "live"

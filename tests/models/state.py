@@ -244,6 +244,14 @@ class State(RuleBasedStateMachine):
         move(possible)
         self.parts = [part for part in self.parts if part.out]
 
+    def abort(self, parts: list[Part]) -> None:
+        """What a cancel gave up is aborted, if the device agrees to that."""
+        for part in parts:
+            scripts = part.drive.scripts
+            if not any(s.fault.action == "abort_refused" for s in scripts):
+                held = [command for command in part.out if command.fate == "held"]
+                self.forget(held, aborted=True)
+
     # ---- how calls have to end ----
 
     def agree(self, part: Part, result: object, *, plain: bool = False) -> None:
