@@ -204,12 +204,17 @@ static bool finish(struct trial *t)
 	if (f->ch && ugds_chan_close(f->ch))
 		ugds_chan_orphan(f->ch);
 	for (int i = 0; i < 2000 && rc; i++) {
-		if (f->ns && !ugds_ns_close(f->ns))
+		if (f->ns && !ugds_ns_close(f->ns)) {
+			ugds_ns_free(f->ns);
 			f->ns = NULL;
+		}
 		rc = ugds_ctrl_close(f->c, 1);
 		if (rc)
 			usleep(10000);
 	}
+	if (f->ns && !rc) /* let go with the controller */
+		ugds_ns_free(f->ns);
+	ugds_ctrl_free(f->c);
 	return !rc;
 }
 
