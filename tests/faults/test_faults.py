@@ -43,7 +43,7 @@ def test_survived(scenario: Scenario, tmp_path: Path, results: Results) -> None:
     results[scenario.name] = count
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @each
 def test_survived_wherever_else(scenario: Scenario, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ async def test_no_lie_breaks_anything(world: World) -> None:
     await trials(world, range(4 * first, 4 * first + 4))
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.core
 @pytest.mark.timeout(600)
 async def test_nor_do_many(world: World) -> None:

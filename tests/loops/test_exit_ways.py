@@ -262,7 +262,7 @@ def test_every_way_to_end(*, dev: bool) -> None:
     check_ends(dev, 0, list(ENDS)[dev::2])
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("turn", range(4))
 @pytest.mark.parametrize("dev", [False, True], ids=["plain", "dev"])

@@ -50,7 +50,7 @@ def test_histories(home: str, examples: int) -> None:
     run_state_machine_as_test(MACHINES[home], settings=short)
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("home", MACHINES)
 def test_long_histories(home: str) -> None:
