@@ -61,7 +61,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS[0], default=False)
 def soak(session: nox.Session) -> None:
-    """Run what takes long: soaks, whole matrices, long histories (about half an hour)."""
+    """Soaks, whole matrices and long histories: about half an hour."""
     session.install(*group("test"))
     session.install("--no-deps", *group("models"))
     install_wheel(session)
