@@ -21,7 +21,7 @@ from importlib import import_module
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from aiougds._completion_thread import blocking_depth, inside_blocking_call, thread_home
+from aiougds._completion_thread import blocking_depth, state, thread_home
 from aiougds._errors import WrongLoopError
 from aiougds._ffi import Record
 from aiougds._home import UNKNOWN, Home, Line, Signal
@@ -275,11 +275,16 @@ def forget_all() -> None:
 
 def run_blocking(work: Coroutine[object, object, T]) -> T:
     """Run a coroutine of the package to its end in this thread, without a loop."""
-    with inside_blocking_call():
-        try:
-            work.send(None)
-        except StopIteration as stop:
-            return cast("T", stop.value)
+    # No call between these lines and the try, or behind its finally: the handler of a
+    # signal may raise wherever something is called, and the depth has to go back.
+    before = state.depth
+    try:
+        state.depth = before + 1
+        work.send(None)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    finally:
+        state.depth = before
     work.close()
     raise RuntimeError("a blocking call tried to suspend: report this as a defect")
 

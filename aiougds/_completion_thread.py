@@ -127,29 +127,17 @@ class _ThreadOwner:
             self.home.end()
 
 
-_thread: Final = _ThreadLocal()
+state: Final = _ThreadLocal()
 
 
 def thread_home() -> ThreadHome:
     """Return the home of this thread."""
-    owner = _thread.owner
+    owner = state.owner
     if owner is None:
-        owner = _thread.owner = _ThreadOwner()
+        owner = state.owner = _ThreadOwner()
     return owner.home
 
 
 def blocking_depth() -> int:
     """Return how many blocking calls this thread is inside of."""
-    return _thread.depth
-
-
-class inside_blocking_call:  # noqa: N801
-    """While inside, coroutines of the package run to their end without a loop."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        _thread.depth += 1
-
-    def __exit__(self, *_exc: object) -> None:
-        _thread.depth -= 1
+    return state.depth

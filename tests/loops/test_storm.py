@@ -9,6 +9,7 @@ import pytest
 from life.live import BLOCK, address
 
 from aiougds import blocking
+from aiougds._completion import blocking_depth
 
 
 @pytest.mark.timeout(60)
@@ -40,3 +41,5 @@ def test_a_storm_of_interrupts() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert interrupts == 200
+    # None of them left the thread as if it were still inside a blocking call.
+    assert blocking_depth() == 0
