@@ -48,7 +48,6 @@ class Channel:
         "fd",
         "grace_ns",
         "home",
-        "last_token",
         "lock",
         "ptr",
         "running",
@@ -74,7 +73,6 @@ class Channel:
         self.follow()
         self.lock = threading.RLock()
         self.closed = False
-        self.last_token = 0
         self.budget = FAIRNESS
         self.grace_ns = int(device.options.cancel_grace_s * 1e9)
         self.waiters: dict[int, tuple[object, object]] = {}

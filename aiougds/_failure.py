@@ -224,8 +224,5 @@ def last_record(channel: Channel, code: int) -> Record | None:
     last = ffi.new("struct ugds_completion *")
     lib.ugds_chan_last(channel.ptr, last)
     record = Record(last.token, last.result, last.status, last.done)
-    # It stays there until the next one: tokens tell whether it was seen before.
-    if record.token == channel.last_token or record.result != code:
-        return None
-    channel.last_token = record.token
-    return record
+    # It is taken once. No operation has the token 0: then nothing was sent.
+    return record if record.token and record.result == code else None

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from aiougds._options import Mode
 
 BOUNCE_BYTES: Final = 256 << 10
-MOST: Final = (1 << 63) - 1
+MOST: Final = (1 << 64) - 1
 READ: Final = lib.UGDS_OP_READ
 MODE_FLAGS: Final[dict[Mode, int]] = {
     "adaptive": lib.UGDS_F_SPIN,
@@ -133,7 +133,7 @@ def whole(value: SupportsIndex, name: str) -> int:
         raise RangeError(f"{name}={number}: it cannot be negative")
     if number > MOST:
         raise RangeError(
-            f"{name}={number}: past the end of any namespace, 2**63 - 1 at most"
+            f"{name}={number}: past the end of any namespace, 2**64 - 1 at most"
         )
     return number
 

@@ -11,7 +11,14 @@ import pytest
 from life.conftest import Live
 from life.live import BLOCK, pattern
 
-from aiougds import CompareError, MediaError, NVMeError, PathError, UGDSError
+from aiougds import (
+    CompareError,
+    MediaError,
+    NVMeError,
+    PathError,
+    RangeError,
+    UGDSError,
+)
 from aiougds.testing import Fault, inject
 
 pytestmark = pytest.mark.anyio
@@ -215,3 +222,16 @@ async def test_compare_says_that_it_differs(live: Live) -> None:
         assert differs.value.errno == errno.EILSEQ
         assert (differs.value.sct, differs.value.sc) == (2, 0x85)
         assert await ns.compare(reg[: 3 * BLOCK], offset=0) == 3 * BLOCK
+
+
+async def test_a_refusal_is_not_taken_for_the_failure_before_it(live: Live) -> None:
+    """Both have errno ERANGE: one from the device, the next without asking it."""
+    async with live() as ns, ns.allocate(BLOCK) as reg:
+        for _ in range(2):
+            with (
+                inject(ns, Fault.status("read", sc=0x80, count=1)),
+                pytest.raises(NVMeError, match="LBA Out of Range"),
+            ):
+                await ns.read(reg, offset=0)
+            with pytest.raises(RangeError, match="past the end"):
+                await ns.read(reg, offset=ns.size)
