@@ -162,7 +162,7 @@ void nvme_batch_start(struct nvme_batch *b, uint32_t n, int64_t now, bool small)
 {
 	struct nvme_chan *ch = b->chan;
 	struct nvme_lane *l = &ch->own;
-	uint32_t target = b->ring_head + (b->cap - b->free_n) + n;
+	uint32_t target = b->ring_head + nvme_batch_pending(b) + n;
 	bool step, armed, done = false;
 	int64_t most = look_for(b, n, small, &step);
 
