@@ -33,7 +33,7 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
-# Ignored where a shell runs the tests in the background, and then by their children too.
+# Where a shell runs the tests in the background it is ignored, by their children too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
