@@ -109,7 +109,7 @@ class Machine(ObjectRules, PackRules):
                 self.refused(flush, {error, OperationTimeoutError}, home)
                 if there.real.statistics().commands > there.sent:
                     break
-            self.wait(lambda: broken.hits == 1, "a flush was not served")
+            self.wait(lambda: broken.hits == 1, lambda: "a flush was not served")
         flying = self.flying(there)
         part = Part(there.spaces[0], "flush", 0, 0)
         self.launch([part], home)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from errno import EBUSY
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -347,6 +348,7 @@ class ObjectRules(State):
         for memory in self.memories:
             self.get(memory.real.aclose(0))
             memory.closed = True
+        gc.collect()  # what an exception's frames held
         for memory in self.foreign:
             memory.buffer.append(0)  # nobody holds it
         for drive in self.drives:
@@ -383,4 +385,4 @@ class ObjectRules(State):
             self.get(work())
             return all(drive.real.closed for drive in self.ghosts)
 
-        self.wait(gone, "what was left never ended")
+        self.wait(gone, lambda: "what was left never ended")

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from models.calls import CallRules, patience
+from models.calls import BROKEN, CallRules, patience
 from models.calls import item as items_of
 from models.homes import Work
 from models.objects import small
@@ -126,10 +126,9 @@ class PackRules(CallRules):
         if not timed:
             self.launch(parts, home)
             return
-        flying = chosen.flying
         ended = self.get(chosen.real.harvest(len(chosen.unharvested)), home)
         self.launch(parts, home)
-        for part in flying:
+        for part in chosen.flying:
             if part.out:
                 part.give_up(OperationTimeoutError)
         self.harvested(chosen, ended)
@@ -147,7 +146,8 @@ class PackRules(CallRules):
         if pack.home is None:
             pack.home = home
         if pack.home != home:
-            self.refused(work, {WrongLoopError}, home)
+            broken = BROKEN if pack.space.drive.state != "live" else set()
+            self.refused(work, {WrongLoopError} | broken, home)
             return False
         return True
 

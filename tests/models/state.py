@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,6 +59,10 @@ def threads() -> dict[str, str]:
         with contextlib.suppress(OSError):  # it ends just now
             found[path.name] = (path / "comm").read_text(encoding="utf-8").strip()
     return found
+
+
+def never_ended(call: Call) -> str:
+    return f"it never ended: {call.parts}"
 
 
 class State(RuleBasedStateMachine):
@@ -110,8 +115,8 @@ class State(RuleBasedStateMachine):
         assert ended.error is not None
         return ended.error
 
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        assert eventually(condition, self.homes.turn), what
+    def wait(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
+        assert eventually(condition, self.homes.turn), what()
 
     @staticmethod
     def pick(number: int, choices: list[Any]) -> Any:  # noqa: ANN401
@@ -183,6 +188,17 @@ class State(RuleBasedStateMachine):
         )
 
     # ---- what the device does ----
+
+    @staticmethod
+    def met(parts: list[Part]) -> bool:
+        """Whether the device has fetched what it keeps of operations just sent."""
+        keep = [
+            script
+            for part in parts
+            for c in part.commands
+            if (script := part.drive.fate(part.kind, c.first, c.count)[1])
+        ]
+        return all(s.handle.hits >= s.hits + keep.count(s) for s in keep)
 
     def add_script(self, drive: Drive, fault: Fault) -> None:
         """Put a fault in force; a few at a time are enough."""
@@ -309,7 +325,7 @@ class State(RuleBasedStateMachine):
     def calls_have_ended(self) -> None:
         for call in list(self.calls):
             if all(part.reported for part in call.parts):
-                self.wait(call.running.done, f"it never ended: {call.parts}")
+                self.wait(call.running.done, partial(never_ended, call))
                 self.calls.remove(call)
                 self.ended(call.parts, call.running.ended(), many=call.many)
         for call in self.calls:
@@ -334,10 +350,9 @@ class State(RuleBasedStateMachine):
         }
 
         def observed() -> dict[str, object]:
-            quarantine = drive.real.quarantine  # a thread takes what is late here
+            _ = drive.real.quarantine  # a thread takes what is late here
             drive.real._device.sweep_limbo()
             stats = drive.real.statistics()
-            assert len(quarantine) >= len(strays)
             return {
                 "state": drive.real.state,
                 "hits": [s.handle.hits for s in drive.scripts if s.fault.command],
@@ -353,7 +368,7 @@ class State(RuleBasedStateMachine):
 
         self.wait(
             lambda: observed() == expected,
-            f"drive {drive.number}: {observed()} instead of {expected}",
+            lambda: f"drive {drive.number}: {observed()} instead of {expected}",
         )
         seen = counters(drive.real)
         assert (seen.iommu_faults, seen.protocol_errors) == (0, 0)
