@@ -73,8 +73,11 @@ static void *hammer(void *arg)
 {
 	struct hammer *h = arg;
 	struct nvme_chan *ch;
+	int err;
 
-	if (nvme_chan_open(h->r->c, NVME_MODE_ADAPTIVE, &ch)) {
+	while ((err = nvme_chan_open(h->r->c, NVME_MODE_ADAPTIVE, &ch)) == -EHOSTDOWN)
+		sched_yield(); /* started late: a reset is on */
+	if (err) {
 		h->bad = 1;
 		return NULL;
 	}

@@ -41,7 +41,9 @@ static void in_the_middle(uint32_t flags, bool stays_off)
 		must(id > 0, "the fault");
 		fine &= put_same(&r, 8, 8, 8, FUA) && put_same(&r, 16, 8, 8, 0);
 		put_values(&r, 0, 8, (uint32_t[8]){ 9, 9, 9, 9, 9, 9, 9, 9 }, flags);
-		while (!emu_fault_hits(r.h.e, id))
+		/* it struck, and the power is gone */
+		while (!emu_fault_hits(r.h.e, id) ||
+		       emu_reg_read32(r.h.e, NVME_REG_CSTS) != (stays_off ? 0xffffffff : 0))
 			sched_yield();
 		send(&r, host_rw(NVME_IO_READ, 24, 8), 2 * PAGE, 8);
 		fine &= !hq_wait_for(&r.h, &r.q, &c, NSEC_PER_MSEC);
