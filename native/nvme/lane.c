@@ -14,13 +14,6 @@ static inline uint8_t pick(const struct nvme_lane *l, const struct nvme_op *op)
 	return op->batch && l->nr_qp > 1;
 }
 
-static inline void add_queued(struct nvme_lane *l, uint32_t n)
-{
-	/* one writer: whoever holds the lock */
-	atomic_store_explicit(&l->queued, atomic_load_explicit(&l->queued, memory_order_relaxed) + n,
-			      memory_order_relaxed);
-}
-
 void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op)
 {
 	struct nvme_fifo *f;
@@ -33,7 +26,7 @@ void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op)
 	*f->tail = op;
 	f->tail = &op->next;
 	nvme_op_set(op, NVME_OP_QUEUED);
-	add_queued(l, 1);
+	nvme_lane_add_queued(l, 1);
 }
 
 /* A run of a batch's items, linked already. */
@@ -42,7 +35,7 @@ void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *
 {
 	*f->tail = first;
 	f->tail = &last->next;
-	add_queued(l, n);
+	nvme_lane_add_queued(l, n);
 }
 
 void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
@@ -52,7 +45,7 @@ void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
 		op->next->pprev = op->pprev;
 	else
 		l->pending[op->qp].tail = op->pprev;
-	add_queued(l, (uint32_t)-1);
+	nvme_lane_add_queued(l, (uint32_t)-1);
 }
 
 /* Commands other than read, write and compare. */
@@ -150,7 +143,7 @@ static inline void pop_sent(struct nvme_lane *l, struct nvme_fifo *f)
 		op->pprev = &f->head;
 	else
 		f->tail = &f->head;
-	add_queued(l, -n);
+	nvme_lane_add_queued(l, -n);
 }
 
 /* @n commands went into the queue. */

@@ -83,6 +83,12 @@ static inline void nvme_lane_add_inflight(struct nvme_lane *l, uint32_t n)
 	atomic_store_explicit(&l->inflight, atomic_load_explicit(&l->inflight, memory_order_relaxed) + n,
 			      memory_order_relaxed);
 }
+static inline void nvme_lane_add_queued(struct nvme_lane *l, uint32_t n)
+{
+	/* one writer: whoever holds the lock */
+	atomic_store_explicit(&l->queued, atomic_load_explicit(&l->queued, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
 /* Account for @n commands that were submitted to @qp, and ring. */
 void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool hold);
 /* Send what fits; returns commands sent. @hold as in nvme_qpair_ops.kick. */

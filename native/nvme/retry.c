@@ -83,13 +83,6 @@ static int64_t delay_of(const struct nvme_ctrl *c, uint16_t status, uint32_t tri
 	return tries ? BACKOFF_NS << min_u32(tries - 1, BACKOFF_SHIFTS) : 0;
 }
 
-static void add_queued(struct nvme_lane *l, uint32_t n)
-{
-	/* one writer: whoever holds the lock */
-	atomic_store_explicit(&l->queued, atomic_load_explicit(&l->queued, memory_order_relaxed) + n,
-			      memory_order_relaxed);
-}
-
 static bool send(struct nvme_lane *l, struct nvme_retry *r, int64_t now)
 {
 	struct nvme_qpair *qp = l->qp[r->op->qp];
@@ -137,7 +130,7 @@ bool nvme_retry_failed(struct nvme_lane *l, struct nvme_op *op, const struct nvm
 	if (!delay && send(l, r, now))
 		return true;
 	r->waiting = true;
-	add_queued(l, 1);
+	nvme_lane_add_queued(l, 1);
 	nvme_lane_timer(l, &r->timer, now + delay);
 	return true;
 }
@@ -146,7 +139,7 @@ void nvme_retry_due(struct nvme_lane *l, struct nvme_retry *r, int64_t now)
 {
 	if (send(l, r, now)) {
 		r->waiting = false;
-		add_queued(l, (uint32_t)-1);
+		nvme_lane_add_queued(l, (uint32_t)-1);
 		return;
 	}
 	nvme_lane_timer(l, &r->timer, now + BACKOFF_NS); /* no room just now */
@@ -161,7 +154,7 @@ static void unwait(struct nvme_lane *l, struct nvme_retry *r)
 	if (l->expiring == &r->timer.link)
 		l->expiring = r->timer.link.next;
 	nvme_link_del(&r->timer.link);
-	add_queued(l, (uint32_t)-1);
+	nvme_lane_add_queued(l, (uint32_t)-1);
 	r->op->inflight--;
 }
 
