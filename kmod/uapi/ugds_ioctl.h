@@ -118,7 +118,10 @@ struct ugds_drv_map {
 	__u32 ret_page_size; /* that extents are multiples of */
 };
 
-/* Extents first .. first + nr_extents - 1; nr_extents becomes how many were written. -ENOENT: no such mapping. */
+/*
+ * Extents first .. first + nr_extents - 1; nr_extents becomes how many were written. -ENOENT: no such mapping.
+ * -ESTALE: its memory was taken away; it is to be unmapped, and stays so after a reset has ended STATE_REVOKED.
+ */
 struct ugds_drv_extents {
 	__u32 argsz;
 	__u32 flags; /* 0 */
@@ -151,8 +154,9 @@ struct ugds_drv_queue_alloc {
 
 /*
  * Signal an eventfd when the vector fires; several owners may share a vector. With a word, only if the word
- * (a __u32 at word * armed_stride in the armed page) is not zero, which it becomes: exchanged by the handler with full ordering. -EINVAL no such
- * vector or word, -EBADF not an eventfd, -EEXIST the word has a binding, -ENOSPC vector_owners.
+ * (a __u32 at word * armed_stride in the armed page) is not zero, which it becomes: exchanged by the handler with full ordering. An owner with
+ * queues on two vectors binds the same word and eventfd to both: whichever fires first takes the word. -EINVAL no such
+ * vector or word, -EBADF not an eventfd, -EEXIST the word is bound with another eventfd, -ENOSPC vector_owners.
  */
 struct ugds_drv_irq_bind {
 	__u32 argsz;
