@@ -128,6 +128,19 @@ def native(session: nox.Session, san: str) -> None:
     )
 
 
+@nox.session(default=False, python=PYTHONS[0])
+def vm(session: nox.Session) -> None:
+    """Boot guests, and drive real controllers there (``-- --full`` for all of it)."""
+    session.install(*group("test"))
+    install_wheel(session)
+    env = {"PYTHONSAFEPATH": "1"}
+    full = "--full" in session.posargs
+    args = [word for word in session.posargs if word != "--full"]
+    paths = [] if any(word.startswith("tests/vm") for word in args) else ["tests/vm"]
+    much = "--guests=full" if full else "--guests=quick"
+    session.run("python", "-m", "pytest", much, *paths, *args, env=env)
+
+
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measure the performance table, peers side by side (``-- --json FILE``)."""

@@ -1,0 +1,3 @@
+"""Checks that run in guests, by subject."""
+
+from __future__ import annotations
