@@ -119,7 +119,9 @@ class Batch:
             self._native = here.take_batch(self.capacity)
             self._channel = here
         elif self._channel.closed:
-            raise ClosedError("the event loop or thread of the batch has ended")
+            raise device.refusal() or ClosedError(
+                "the event loop or thread of the batch has ended"
+            )
         elif self._channel is not here:
             raise WrongLoopError(
                 "a batch belongs to the loop or thread that first used it; make one "

@@ -296,8 +296,20 @@ class Channel:
         """In a fork's child: touch nothing, match no loop, wait for nothing."""
         self.closed = True
         self.thread = 0
-        self.waiters.clear()
+        # A handler of a signal may have forked right before an operation is noted.
+        self.waiters = Refusing(self.device)
         self.lock = threading.RLock()
+
+
+class Refusing(dict[int, tuple[object, object]]):
+    """The waiters of a channel that is the parent's: nobody may wait here."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def __setitem__(self, token: int, entry: tuple[object, object]) -> None:
+        raise self._device.refusal() or ClosedError("the channel was closed")
 
 
 def _in_use(batch: CData) -> bool:

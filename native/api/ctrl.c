@@ -104,8 +104,7 @@ void ugds_ctrl_fork_child(struct ugds_ctrl *c)
 	/* being closed at the time: what of it is left cannot be told */
 	if (atomic_load_explicit(&c->visitors, memory_order_acquire) & API_CLOSED)
 		return;
-	if (c->c->ops->fork_child)
-		c->c->ops->fork_child(c->c->t);
+	nvme_ctrl_fork_child(c->c);
 }
 
 static uint32_t caps_of(const struct nvme_ctrl *c)

@@ -353,6 +353,8 @@ int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
 	struct nvme_lane *l = lane_of(b);
 	bool runs;
 
+	if (!nvme_batch_pending(b))
+		return 0;
 	if (!b->chan->owns)
 		nvme_exec_drain(b->chan->exec);
 	owner_lock(&l->lock);

@@ -204,6 +204,7 @@ int nvme_ctrl_close(struct nvme_ctrl *c, bool force);
 /* The two halves of it: refuse everything from now on; then, when nobody is inside a call any more, free it. */
 int nvme_ctrl_retire(struct nvme_ctrl *c, bool force);
 void nvme_ctrl_end(struct nvme_ctrl *c);
+void nvme_ctrl_fork_child(struct nvme_ctrl *c); /* forked.c */
 int nvme_ctrl_reset(struct nvme_ctrl *c, struct nvme_err *err); /* recovery.c */
 /* state.c. Refuse new work from now on. First reason wins; the event fd is signalled at once, every
  * channel by the housekeeping thread. Takes admin_lock only: callable with any other lock held. */

@@ -326,6 +326,8 @@ int nvme_chan_wait(struct nvme_chan *ch, struct nvme_op **out, uint32_t max, int
 
 		if (n)
 			return n;
+		if (ch->fd < 0) /* a forked child's: nothing will come */
+			return -EBADF;
 		left = end == INT64_MAX ? NSEC_PER_SEC : end - now_ns();
 		if (left <= 0)
 			return 0;
