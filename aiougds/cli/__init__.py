@@ -1,4 +1,7 @@
-"""The command line: ``aiougds demo``, ``info``, ``copy`` and ``bench``."""
+"""The command line: ``aiougds demo``, ``info``, ``copy`` and ``bench``.
+
+And for whoever looks after the machine: ``list``, ``bind``, ``unbind`` and ``check``.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import anyio
@@ -49,6 +50,17 @@ def add_serial(parser: argparse.ArgumentParser) -> None:
         "--serial",
         metavar="SERIAL",
         help="the controller's serial number: write whatever is stored there",
+    )
+
+
+def add_sysroot(parser: argparse.ArgumentParser) -> None:
+    """Add ``--sysroot``."""
+    parser.add_argument(
+        "--sysroot",
+        type=Path,
+        default=Path("/"),
+        metavar="DIR",
+        help="look at the sys, proc, dev, run of this folder; nothing is changed there",
     )
 
 

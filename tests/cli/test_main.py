@@ -12,6 +12,8 @@ from helpers.command_line import CommandLine
 from aiougds._errors import MediaError, RangeError
 from aiougds.cli._failures import CommandError, leaves, sentence, status_of
 
+COMMANDS = ("demo", "info", "copy", "bench", "list", "bind", "unbind", "check")
+
 
 def test_version_is_the_distributions(aiougds: CommandLine) -> None:
     version = importlib.metadata.version("aiougds")
@@ -27,11 +29,11 @@ def test_the_script_is_the_same_function() -> None:
 
 def test_help_names_the_commands_and_addresses(aiougds: CommandLine) -> None:
     told = aiougds.succeed("--help")
-    for word in ("demo", "info", "copy", "bench", "emu:PATH", "130"):
+    for word in (*COMMANDS, "emu:PATH", "130"):
         assert word in told
 
 
-@pytest.mark.parametrize("command", ["demo", "info", "copy", "bench"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(aiougds: CommandLine, command: str) -> None:
     assert f"usage: aiougds {command}" in aiougds.succeed(command, "--help")
 
