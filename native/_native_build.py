@@ -1,4 +1,4 @@
-"""Describe the module ``aiougds._native`` to cffi: ``include/ugds.h`` is the cdef."""
+"""Describe the module ``aiougds._native`` to cffi: our headers are the cdef."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cffi import FFI
 
-HEADER = Path(__file__).with_name("include") / "ugds.h"
+INCLUDE = Path(__file__).with_name("include")
+HEADERS = ("ugds.h", "ugds_emu.h")
 # The guard and the includes; `#define NAME NUMBER` is C that cffi understands.
 NOT_CDEF = re.compile(r"#\s*(ifndef|endif|include|define\s+\w+\s*$)", re.ASCII)
 
@@ -15,8 +16,11 @@ ffibuilder = FFI()
 ffibuilder.cdef(
     "\n".join(
         line
-        for line in HEADER.read_text(encoding="ascii").splitlines()
+        for name in HEADERS
+        for line in (INCLUDE / name).read_text(encoding="ascii").splitlines()
         if not NOT_CDEF.match(line)
     )
 )
-ffibuilder.set_source("aiougds._native", '#include "ugds.h"')
+ffibuilder.set_source(
+    "aiougds._native", "\n".join(f'#include "{name}"' for name in HEADERS)
+)

@@ -16,7 +16,7 @@ import aiougds
 
 ROOT = Path(__file__).parent.parent
 PUBLIC = ("aiougds", "aiougds.blocking", "aiougds.lowlevel", "aiougds.testing")
-HEADER = ROOT / "native" / "include" / "ugds.h"
+INCLUDE = ROOT / "native" / "include"
 STUB = ROOT / "aiougds" / "_native.pyi"
 
 
@@ -146,10 +146,17 @@ def test_package_is_marked_as_typed() -> None:
     assert Path(aiougds.__file__).with_name("py.typed").exists()
 
 
-def test_native_stub_covers_the_header() -> None:
-    header = re.sub(
-        r"/\*.*?\*/", "", HEADER.read_text(encoding="ascii"), flags=re.DOTALL
+def declarations() -> str:
+    """The headers that Python sees, without their comments."""
+    text = "".join(
+        (INCLUDE / name).read_text(encoding="ascii")
+        for name in ("ugds.h", "ugds_emu.h")
     )
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def test_native_stub_covers_the_header() -> None:
+    header = declarations()
     declared = set(re.findall(r"\b(ugds_\w+)\s*\(", header))
     constants = set(re.findall(r"#define[ \t]+(UGDS_\w+)[ \t]+\S", header))
     assert len(declared) > 40
@@ -167,8 +174,6 @@ def test_native_stub_covers_the_header() -> None:
 
 def test_native_module_has_what_the_header_declares() -> None:
     native = importlib.import_module("aiougds._native")
-    header = re.sub(
-        r"/\*.*?\*/", "", HEADER.read_text(encoding="ascii"), flags=re.DOTALL
-    )
+    header = declarations()
     for name in re.findall(r"\b(ugds_\w+)\s*\(", header):
         assert callable(getattr(native.lib, name))

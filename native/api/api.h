@@ -3,7 +3,7 @@
 #ifndef API_API_H
 #define API_API_H
 
-#include "include/ugds.h"
+#include "include/ugds_emu.h"
 #include "nvme/chan.h"
 
 struct emu_ctrl;
@@ -11,6 +11,7 @@ struct emu_ctrl;
 struct ugds_ctrl {
 	struct nvme_ctrl *c;
 	struct emu_ctrl *emu; /* NULL: not the embedded controller; owned by the transport */
+	const char *transport;
 	_Atomic uint32_t visitors; /* calls that are inside, and API_CLOSED */
 	_Atomic bool closing;
 };
@@ -40,9 +41,9 @@ static inline void completion_fill(struct ugds_completion *to, const struct nvme
 	to->done = op->done;
 }
 
-/* Take a transport's PCI function and bring the controller up. */
-int api_open(const struct nvme_ctrl_ops *ops, void *t, struct emu_ctrl *emu, const struct ugds_open_params *p,
-	     struct ugds_ctrl **ret, struct ugds_error *err);
+/* Take a transport's function, owned from here on, and bring the controller up. */
+int api_open(const char *transport, const struct nvme_ctrl_ops *ops, void *t,
+	     const struct ugds_open_params *p, struct ugds_ctrl **ret, struct ugds_error *err);
 void api_error(struct ugds_error *to, int err, uint32_t status, const char *text);
 
 #endif

@@ -14,8 +14,8 @@ void api_error(struct ugds_error *to, int err, uint32_t status, const char *text
 	snprintf(to->text, sizeof(to->text), "%s", text);
 }
 
-int api_open(const struct nvme_ctrl_ops *ops, void *t, struct emu_ctrl *emu, const struct ugds_open_params *p,
-	     struct ugds_ctrl **ret, struct ugds_error *err)
+int api_open(const char *transport, const struct nvme_ctrl_ops *ops, void *t,
+	     const struct ugds_open_params *p, struct ugds_ctrl **ret, struct ugds_error *err)
 {
 	struct nvme_open_params np = {
 		.readonly = p->flags & UGDS_OPEN_READONLY,
@@ -52,7 +52,7 @@ int api_open(const struct nvme_ctrl_ops *ops, void *t, struct emu_ctrl *emu, con
 		free(c);
 		return rc;
 	}
-	c->emu = emu;
+	c->transport = transport;
 	*ret = c;
 	return 0;
 }
@@ -107,7 +107,7 @@ void ugds_ctrl_fork_child(struct ugds_ctrl *c)
 	nvme_ctrl_fork_child(c->c);
 }
 
-static uint32_t caps_of(const struct nvme_ctrl *c)
+static uint32_t caps_of(const struct nvme_ctrl *c, const struct nvme_place *place)
 {
 	uint32_t caps = 0;
 
@@ -117,6 +117,7 @@ static uint32_t caps_of(const struct nvme_ctrl *c)
 	caps |= c->tr_flags & NVME_TR_DIRECT ? UGDS_CAP_DIRECT : 0;
 	caps |= c->shadow ? UGDS_CAP_SHADOW : 0;
 	caps |= c->huge ? UGDS_CAP_HUGEPAGE : 0;
+	caps |= place->coherent ? UGDS_CAP_COHERENT : 0;
 	caps |= c->wrr ? UGDS_CAP_WRR : 0;
 	caps |= c->vwc & NVME_VWC_PRESENT ? UGDS_CAP_VWC : 0;
 	caps |= c->oncs & NVME_ONCS_COMPARE ? UGDS_CAP_COMPARE : 0;
@@ -136,7 +137,11 @@ int ugds_ctrl_info(struct ugds_ctrl *uc, struct ugds_ctrl_info *ret)
 		return -ESHUTDOWN;
 
 	struct nvme_ctrl *c = uc->c;
+	struct nvme_place place = { .numa_node = -1 };
 	uint32_t nr_free = 0;
+
+	if (c->ops->place)
+		c->ops->place(c->t, &place);
 
 	for (uint32_t i = 0; i + 1 < c->nr_qpairs; i++)
 		nr_free += !atomic_load_explicit(&c->q[i].lane, memory_order_relaxed);
@@ -144,7 +149,7 @@ int ugds_ctrl_info(struct ugds_ctrl *uc, struct ugds_ctrl_info *ret)
 		.cap = c->cap,
 		.vs = c->vs,
 		.state = atomic_load_explicit(&c->state, memory_order_acquire),
-		.caps = caps_of(c),
+		.caps = caps_of(c, &place),
 		.page_bytes = 1u << c->page_shift,
 		.mdts_bytes = c->mdts_bytes,
 		.max_transfer = c->max_transfer,
@@ -159,12 +164,16 @@ int ugds_ctrl_info(struct ugds_ctrl *uc, struct ugds_ctrl_info *ret)
 		.aerl = c->aerl,
 		.awupf_blocks = c->awupf + 1, /* zero based in the identify data */
 		.crdt = { c->crdt[0], c->crdt[1], c->crdt[2] },
+		.revoked = atomic_load_explicit(&c->revoked, memory_order_acquire),
+		.iommu = place.iommu,
+		.numa_node = place.numa_node,
 		.spin_ns = (uint64_t)c->p.spin_ns,
 		.wake_ns = (uint64_t)c->wake_ns,
 		.open_ns = (uint64_t)c->open_ns,
 		.state_since_ns = (uint64_t)atomic_load_explicit(&c->state_since, memory_order_relaxed),
 	};
-	snprintf(ret->transport, sizeof(ret->transport), "%s", uc->emu ? "emu" : c->ops->name);
+	snprintf(ret->transport, sizeof(ret->transport), "%s", uc->transport);
+	snprintf(ret->bus, sizeof(ret->bus), "%s", place.bus);
 	snprintf(ret->serial, sizeof(ret->serial), "%s", c->serial);
 	snprintf(ret->model, sizeof(ret->model), "%s", c->model);
 	snprintf(ret->firmware, sizeof(ret->firmware), "%s", c->firmware);
@@ -305,6 +314,28 @@ int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, ui
 		return -EINVAL;
 	return mem_register(&c->c->mem, ptr, nbytes, DMA_READ | (flags & UGDS_MEM_READONLY ? 0 : DMA_WRITE),
 			    ret_handle);
+}
+
+static_assert(UGDS_FOREIGN_DMABUF == MEM_FOREIGN_DMABUF && UGDS_FOREIGN_CUDA == MEM_FOREIGN_CUDA &&
+		      UGDS_TRAIT_SYSTEM == MEM_SYSTEM && UGDS_TRAIT_REVOCABLE == MEM_REVOCABLE,
+	      "one numbering");
+
+int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *u, uint64_t *ret_handle)
+{
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+
+	struct mem_foreign from = { .kind = u->kind, .fd = u->fd, .addr = u->addr, .offset = u->offset };
+	int err;
+
+	if (u->flags & ~(uint32_t)UGDS_FOREIGN_PEER)
+		return -EINVAL;
+	err = mem_register_foreign(&c->c->mem, &from, u->nbytes,
+				   DMA_READ | DMA_WRITE | (u->flags & UGDS_FOREIGN_PEER ? DMA_PEER : 0),
+				   &u->ret_traits, ret_handle);
+	return err;
 }
 
 int ugds_unmap(struct ugds_ctrl *c, uint64_t handle)

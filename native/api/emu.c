@@ -75,10 +75,12 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 		return rc;
 	}
 	emu_get_state(emu, &st);
-	rc = api_open(&pcie_ctrl_ops, dev, emu, p, ret, err);
-	if (!rc)
-		(*ret)->c->inline_reads = st.inline_reads;
-	return rc;
+	rc = api_open("emu", &pcie_ctrl_ops, dev, p, ret, err);
+	if (rc)
+		return rc;
+	(*ret)->emu = emu;
+	(*ret)->c->inline_reads = st.inline_reads;
+	return 0;
 }
 
 int ugds_fault_add(struct ugds_ctrl *c, const struct ugds_fault *f)

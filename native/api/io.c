@@ -29,6 +29,15 @@ int ugds_chan_fd(struct ugds_chan *ch) { return chan_of(ch)->fd; }
 
 int ugds_chan_owns_queue(struct ugds_chan *ch) { return chan_of(ch)->owns; }
 
+int ugds_chan_armed(struct ugds_chan *uch)
+{
+	const struct nvme_chan *ch = chan_of(uch);
+
+	/* a transport with words of its own may have run out of them */
+	return ch->ctrl->tr_flags & NVME_TR_ARM &&
+	       (!(ch->ctrl->tr_flags & NVME_TR_OWN_WORDS) || ch->word != &ch->own_word);
+}
+
 int ugds_chan_close(struct ugds_chan *ch) { return nvme_chan_close(chan_of(ch)); }
 
 void ugds_chan_orphan(struct ugds_chan *ch) { nvme_chan_orphan(chan_of(ch)); }

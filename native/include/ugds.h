@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The C interface of aiougds: the one header that Python sees, and its cffi cdef. Calls answer 0 or a count on
+ * The C interface of aiougds: what Python sees, and its cffi cdef (with ugds_emu.h). Calls answer 0 or a count on
  * success and a negative errno on failure. Lengths and offsets are bytes; times are nanoseconds on
  * CLOCK_MONOTONIC, 0 meaning none unless said otherwise.
  */
@@ -120,6 +120,10 @@ struct ugds_emu_params {
 int ugds_open_emu(const struct ugds_emu_params *emu, const struct ugds_open_params *p, struct ugds_ctrl **ret,
 		  struct ugds_error *err);
 
+/* A PCI function that the kernel helper holds: /dev/ugds_drvN. Blocks for milliseconds. */
+int ugds_open_kmod(const char *path, const struct ugds_open_params *p, struct ugds_ctrl **ret,
+		   struct ugds_error *err);
+
 /* Stop and free. -EBUSY while operations are in flight or channels, namespaces or batches exist: nothing changes.
  * Blocks for the shutdown notification. @force: also with a quarantine (after an external reset).
  * Calls of other threads that take @c are over before anything is freed; later ones are answered -ESHUTDOWN. */
@@ -151,6 +155,12 @@ void ugds_ctrl_fork_child(struct ugds_ctrl *c);
 #define UGDS_CAP_VERIFY 0x800
 #define UGDS_CAP_READONLY 0x1000
 #define UGDS_CAP_INLINE_READS 0x2000 /* small cached reads can complete inside the submitting call */
+#define UGDS_CAP_COHERENT 0x4000 /* rings in memory that the transport supplies */
+
+#define UGDS_IOMMU_NONE 0 /* bus addresses are physical ones */
+#define UGDS_IOMMU_IDENTITY 1 /* passed through */
+#define UGDS_IOMMU_TRANSLATED 2
+#define UGDS_IOMMU_OWN 3 /* the embedded controller's own */
 
 struct ugds_ctrl_info {
 	uint64_t cap;
@@ -171,12 +181,15 @@ struct ugds_ctrl_info {
 	uint32_t aerl; /* zero based */
 	uint32_t awupf_blocks;
 	uint32_t crdt[3]; /* command retry delays in force, units of 100 ms */
-	uint32_t reserved;
+	uint32_t revoked; /* wedged because registered memory was taken away */
+	uint32_t iommu; /* UGDS_IOMMU_* */
+	int32_t numa_node; /* -1: none is known */
 	uint64_t spin_ns;
 	uint64_t wake_ns; /* cost of a wake-up, calibrated at open */
 	uint64_t open_ns; /* bring-up time */
 	uint64_t state_since_ns; /* monotonic */
 	char transport[16];
+	char bus[24]; /* PCI address, "" if it has none */
 	char serial[24];
 	char model[48];
 	char firmware[16];
@@ -249,6 +262,28 @@ void ugds_ns_free(struct ugds_ns *ns);
 
 /* Make memory reachable for the controller. *ret_handle carries a generation; it is never 0. */
 int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, uint64_t *ret_handle);
+
+#define UGDS_FOREIGN_DMABUF 1
+#define UGDS_FOREIGN_CUDA 2
+
+#define UGDS_FOREIGN_PEER 0x1 /* flags: refused when it lies in system memory (-EXDEV) */
+
+#define UGDS_TRAIT_SYSTEM 0x1 /* it lies in system memory */
+#define UGDS_TRAIT_PERSISTENT 0x2 /* it stays although its owner frees it */
+#define UGDS_TRAIT_REVOCABLE 0x4 /* its owner may take it away */
+
+struct ugds_foreign {
+	uint32_t kind; /* UGDS_FOREIGN_* */
+	int32_t fd; /* of a dma-buf; it may be closed afterwards */
+	uint64_t addr; /* of device memory, as its runtime names it */
+	uint64_t offset; /* of the first byte in the dma-buf */
+	uint64_t nbytes;
+	uint32_t flags;
+	uint32_t ret_traits; /* UGDS_TRAIT_* */
+};
+
+/* The same for memory of a device. -EOPNOTSUPP where the transport has no way to it. */
+int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *mem, uint64_t *ret_handle);
 /* -EBUSY while operations are in flight on it (nothing changes), -ESTALE when it is not this mapping's any more. */
 int ugds_unmap(struct ugds_ctrl *c, uint64_t handle);
 int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle); /* operations, or -ESTALE */
@@ -264,6 +299,7 @@ int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle); /* operations, 
 int ugds_chan_open(struct ugds_ctrl *c, uint32_t mode, struct ugds_chan **ret);
 int ugds_chan_fd(struct ugds_chan *ch); /* readable when ugds_reap(), which drains it, has something to do */
 int ugds_chan_owns_queue(struct ugds_chan *ch); /* 0: it shares the executor's */
+int ugds_chan_armed(struct ugds_chan *ch); /* 0: interrupts signal it also while it is awake */
 /* Free it. -EBUSY while operations are in flight or batches exist. */
 int ugds_chan_close(struct ugds_chan *ch);
 /* Its loop or thread is gone: housekeeping drains and frees it, and its batches. Safe from any thread. */
@@ -308,6 +344,7 @@ struct ugds_completion {
  * Returns bytes when it completed inside the call, UGDS_PENDING + token when it is in flight, or a negative
  * errno: nothing was sent, or it was and failed (ugds_chan_last() tells: token is 0 when nothing was sent).
  *   -EINVAL unaligned, -ERANGE past the end of the namespace window, -EFAULT past the mapping, -ESTALE mapping,
+ *   -EKEYREVOKED its memory was taken away,
  *   -EROFS namespace or memory is read-only, -EBUSY the range is still in the hands of a timed-out command,
  *   -ENXIO the namespace was detached or formatted anew,
  *   -EHOSTDOWN wedged or resetting, -ENODEV removed, -ESHUTDOWN closed, -EOPNOTSUPP command not offered.
@@ -415,75 +452,6 @@ struct ugds_stuck {
 	uint32_t cid;
 };
 int ugds_ctrl_quarantine(struct ugds_ctrl *c, struct ugds_stuck *out, uint32_t max);
-
-/* ---- the embedded controller's test interface ---- */
-
-#define UGDS_FAULT_STATUS 1
-#define UGDS_FAULT_DELAY 2
-#define UGDS_FAULT_HOLD 3
-#define UGDS_FAULT_LOSE_INTERRUPT 4
-#define UGDS_FAULT_SPURIOUS_INTERRUPT 5
-#define UGDS_FAULT_EARLY_INTERRUPT 6
-#define UGDS_FAULT_DUP_CQE 7
-#define UGDS_FAULT_BAD_CID 8
-#define UGDS_FAULT_BAD_SQID 9
-#define UGDS_FAULT_DROP 10
-#define UGDS_FAULT_CFS 11
-#define UGDS_FAULT_REMOVED 12
-#define UGDS_FAULT_ABORT_REFUSED 13
-#define UGDS_FAULT_ENABLE_STUCK 14
-#define UGDS_FAULT_STUCK_PHASE 15
-#define UGDS_FAULT_FREE_CID 16
-#define UGDS_FAULT_BAD_SQHD 17
-#define UGDS_FAULT_RESET_REFUSED 18
-#define UGDS_FAULT_NEVER_READY 19
-#define UGDS_FAULT_ALL_ONES 20
-#define UGDS_FAULT_POWER_CUT 21
-#define UGDS_FAULT_POWER_OFF 22
-#define UGDS_FAULT_ANY 0xffffffff
-#define UGDS_FAULT_ANY_IO 0xfffffffe /* .qid: any but the admin queue */
-
-struct ugds_fault {
-	uint32_t action;
-	uint32_t qid;
-	uint32_t opcode;
-	uint32_t nsid;
-	uint64_t slba;
-	uint64_t nlb;
-	uint32_t skip;
-	uint32_t count;
-	uint32_t status;
-	uint32_t reserved;
-	uint64_t delay_ns;
-};
-/* -EOPNOTSUPP on anything but the embedded controller. */
-int ugds_fault_add(struct ugds_ctrl *c, const struct ugds_fault *f);
-/* How often it struck. */
-int64_t ugds_fault_clear(struct ugds_ctrl *c, int id);
-int64_t ugds_fault_hits(struct ugds_ctrl *c, int id);
-int ugds_emu_event(struct ugds_ctrl *c, uint32_t dw0);
-/* Cut the power, which comes back at once or @stays_off; returns when the controller's state says so. What is lost is
- * chosen by *@seed, or by the generator that ugds_emu_params.seed started. -ENXIO: opened without volatile_bytes. */
-int ugds_emu_power_cut(struct ugds_ctrl *c, const uint64_t *seed, int stays_off);
-/* Another size for a namespace, with the event that tells. -ENOENT, -EINVAL (whole blocks), -EFBIG, -EROFS. */
-int ugds_emu_resize(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes);
-/* Take a namespace away (@on 0), bring it back, or make a new one of @nbytes in memory. -ENOENT, -EEXIST, -EINVAL. */
-int ugds_emu_attach(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes, int on);
-
-struct ugds_emu_counters {
-	uint64_t iommu_faults;
-	uint64_t protocol_errors;
-	uint64_t commands;
-	uint64_t stepped;
-	uint64_t admin_commands;
-	uint64_t interrupts;
-	uint64_t interrupts_masked;
-	uint64_t kicks;
-	uint64_t aborts;
-	uint64_t doorbell_writes_seen;
-	uint64_t flushes;
-};
-int ugds_emu_counters(struct ugds_ctrl *c, struct ugds_emu_counters *ret);
 
 /* ---- time stamp accounting for the benchmark ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Registering and releasing memory. Slow path: the table's lock is held, transports are called under it. */
+/* Registering and releasing memory. Slow path; the table's lock is held while memory is released. */
 #include "mem/registration.h"
 
 #include <stdlib.h>
@@ -76,6 +76,53 @@ broken:
 	return -ENOTSUP;
 }
 
+/* An entry that nobody else sees. The lock is not held while a transport maps: that may take long. */
+static int take_slot(struct mem_table *t, struct mem_map **ret)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&t->lock);
+	if (t->free_head == NO_SLOT)
+		err = add_chunk(t);
+	if (!err) {
+		*ret = mem_slot(t, t->free_head);
+		t->free_head = (*ret)->next_free;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return err;
+}
+
+static void give_slot(struct mem_table *t, struct mem_map *m)
+{
+	pthread_mutex_lock(&t->lock);
+	m->next_free = t->free_head;
+	t->free_head = m->slot;
+	pthread_mutex_unlock(&t->lock);
+}
+
+static int enter(struct mem_table *t, struct mem_map *m, const struct dma_mapping *dma, size_t nbytes,
+		 uint32_t flags, uint64_t *ret_handle)
+{
+	int err;
+
+	m->nbytes = nbytes;
+	err = fill_pages(m, dma, t->shift);
+	if (err) {
+		t->ops->unmap(t->ctx, dma->handle);
+		return err;
+	}
+	m->flags = flags;
+	m->traits = dma->traits;
+	m->handle = dma->handle;
+	atomic_store_explicit(&m->gen, atomic_load_explicit(&m->gen, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->nr_live, 1, memory_order_relaxed);
+	/* and, not store: a stale handle's look-up may hold a count just now. release: the entry is filled */
+	atomic_fetch_and_explicit(&m->ref, ~(MEM_REF_DEAD | MEM_REF_REVOKED), memory_order_release);
+	*ret_handle = mem_handle(m);
+	return 0;
+}
+
 int mem_register(struct mem_table *t, void *vaddr, size_t nbytes, uint32_t flags, uint64_t *ret_handle)
 {
 	struct dma_mapping dma = { 0 };
@@ -84,43 +131,75 @@ int mem_register(struct mem_table *t, void *vaddr, size_t nbytes, uint32_t flags
 
 	if (!vaddr || !nbytes || (uintptr_t)vaddr + nbytes < (uintptr_t)vaddr)
 		return -EINVAL;
-	pthread_mutex_lock(&t->lock);
-	if (t->free_head == NO_SLOT) {
-		err = add_chunk(t);
-		if (err)
-			goto unlock;
-	}
-	err = t->ops->map(t->ctx, vaddr, nbytes, flags, &dma);
+	err = take_slot(t, &m);
 	if (err)
-		goto unlock;
-	m = mem_slot(t, t->free_head);
-	m->nbytes = nbytes;
-	err = fill_pages(m, &dma, t->shift);
-	if (err) {
-		t->ops->unmap(t->ctx, dma.handle);
-		goto free_extents;
-	}
-	t->free_head = m->next_free;
+		return err;
 	m->vaddr = vaddr;
-	m->flags = flags;
-	m->handle = dma.handle;
-	atomic_store_explicit(&m->gen, atomic_load_explicit(&m->gen, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
-	atomic_fetch_add_explicit(&t->nr_live, 1, memory_order_relaxed);
-	/* and, not store: a stale handle's look-up may hold a count just now. release: the entry is filled */
-	atomic_fetch_and_explicit(&m->ref, ~MEM_REF_DEAD, memory_order_release);
-	*ret_handle = mem_handle(m);
-free_extents:
+	err = t->ops->map(t->ctx, vaddr, nbytes, flags, &dma);
+	if (!err)
+		err = enter(t, m, &dma, nbytes, flags, ret_handle);
 	free(dma.extents);
-unlock:
-	pthread_mutex_unlock(&t->lock);
+	if (err)
+		give_slot(t, m);
 	return err;
+}
+
+int mem_register_foreign(struct mem_table *t, const struct mem_foreign *from, size_t nbytes, uint32_t flags,
+			 uint32_t *ret_traits, uint64_t *ret_handle)
+{
+	struct dma_mapping dma = { 0 };
+	struct mem_map *m;
+	int err;
+
+	if (!nbytes || !t->ops->map_foreign)
+		return nbytes ? -EOPNOTSUPP : -EINVAL;
+	err = take_slot(t, &m);
+	if (err)
+		return err;
+	m->vaddr = NULL;
+	err = t->ops->map_foreign(t->ctx, from, nbytes, flags, &dma);
+	if (!err)
+		err = enter(t, m, &dma, nbytes, flags, ret_handle);
+	free(dma.extents);
+	if (err)
+		give_slot(t, m);
+	else
+		*ret_traits = dma.traits;
+	return err;
+}
+
+void mem_table_revoke(struct mem_table *t, bool (*revoked)(void *ctx, uint64_t handle), void *ctx)
+{
+	uint32_t nr = atomic_load_explicit(&t->nr_slots, memory_order_acquire);
+
+	/* the lock keeps what is looked at from being released meanwhile */
+	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = 0; i < nr; i++) {
+		struct mem_map *m = mem_slot(t, i);
+
+		/* acquire: the entry is filled */
+		if (!(atomic_load_explicit(&m->ref, memory_order_acquire) & MEM_REF_DEAD) &&
+		    m->traits & MEM_REVOCABLE && revoked(ctx, m->handle))
+			atomic_fetch_or_explicit(&m->ref, MEM_REF_REVOKED, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&t->lock);
+}
+
+int mem_refusal(struct mem_table *t, uint64_t handle)
+{
+	struct mem_map *m = mem_slot(t, (uint32_t)handle);
+
+	return m && atomic_load_explicit(&m->gen, memory_order_relaxed) == (uint32_t)(handle >> 32) &&
+			       (atomic_load_explicit(&m->ref, memory_order_acquire) &
+				(MEM_REF_DEAD | MEM_REF_REVOKED)) == MEM_REF_REVOKED
+		       ? -EKEYREVOKED
+		       : -ESTALE;
 }
 
 int mem_unregister(struct mem_table *t, uint64_t handle)
 {
 	struct mem_map *m = mem_slot(t, (uint32_t)handle);
-	uint64_t idle = 0;
+	uint64_t idle;
 	int err = 0;
 
 	if (!m)
@@ -130,6 +209,7 @@ int mem_unregister(struct mem_table *t, uint64_t handle)
 		err = -ESTALE;
 		goto unlock;
 	}
+	idle = atomic_load_explicit(&m->ref, memory_order_relaxed) & MEM_REF_REVOKED;
 	/* acquire: pairs with mem_put(): all uses of the page table are over */
 	if (!atomic_compare_exchange_strong_explicit(&m->ref, &idle, MEM_REF_DEAD, memory_order_acquire,
 						     memory_order_relaxed)) {

@@ -27,27 +27,49 @@ struct dma_mapping {
 	size_t nr;
 	uint64_t handle; /* the transport's own name for it, passed back to unmap */
 	uint64_t first_off; /* bytes between the first extent's start and the first byte */
+	uint32_t traits; /* MEM_* */
 };
+
+/* Memory that is not ours to address. */
+struct mem_foreign {
+	uint32_t kind; /* MEM_FOREIGN_* */
+	int fd; /* of a dma-buf */
+	uint64_t addr; /* of device memory, as its runtime names it */
+	uint64_t offset; /* of the first byte in the dma-buf */
+};
+
+#define MEM_FOREIGN_DMABUF 1u
+#define MEM_FOREIGN_CUDA 2u
+
+/* What became of it. */
+#define MEM_SYSTEM 0x1u /* it lies in system memory, not in a device */
+#define MEM_PERSISTENT 0x2u /* it stays although its owner frees it */
+#define MEM_REVOCABLE 0x4u /* its owner may take it away */
 
 #define DMA_READ 0x1u /* the device may read it */
 #define DMA_WRITE 0x2u /* the device may write it */
 #define DMA_CONTIG 0x4u /* one extent, or refused (rings) */
+#define DMA_PEER 0x8u /* memory of a device, or refused (foreign memory) */
 
 /* What mem/ needs from the layer above it. */
 struct mem_ops {
 	int (*map)(void *ctx, void *vaddr, size_t nbytes, uint32_t flags, struct dma_mapping *ret);
+	int (*map_foreign)(void *ctx, const struct mem_foreign *from, size_t nbytes, uint32_t flags,
+			   struct dma_mapping *ret);
 	int (*unmap)(void *ctx, uint64_t handle);
 };
 
 #define MEM_REF_DEAD (1ull << 63)
+#define MEM_REF_REVOKED (1ull << 62) /* its memory was taken away: it can be released, and nothing else */
 
 struct mem_map {
-	/* Bit 63: dead. Low 32 bits: requests in flight. Taken with fetch_add, so that a dead entry's
+	/* Bit 63: dead, 62: revoked. Low 32 bits: requests in flight. Taken with fetch_add, so that a dead entry's
 	 * count is still balanced by whoever backs off. */
 	_Atomic uint64_t ref;
 	_Atomic uint32_t gen;
 	uint32_t slot;
 	uint32_t flags; /* DMA_* */
+	uint32_t traits; /* MEM_* */
 	uint8_t shift; /* log2 of the page-table unit: the controller's page */
 	uint64_t first_off;
 	uint64_t nbytes;
@@ -55,7 +77,7 @@ struct mem_map {
 	uint64_t iova1;
 	uint64_t handle;
 	_Atomic uint32_t nr_stuck; /* ranges that a timed-out or cancelled command may still touch */
-	void *vaddr;
+	void *vaddr; /* NULL: foreign memory */
 	uint32_t next_free;
 } __attribute__((aligned(CACHELINE)));
 
@@ -77,6 +99,12 @@ int mem_table_init(struct mem_table *t, const struct mem_ops *ops, void *ctx, ui
 /* Unmap everything that is left and free the table. Nothing may be in flight. */
 void mem_table_done(struct mem_table *t);
 int mem_register(struct mem_table *t, void *vaddr, size_t nbytes, uint32_t flags, uint64_t *ret_handle);
+int mem_register_foreign(struct mem_table *t, const struct mem_foreign *from, size_t nbytes, uint32_t flags,
+			 uint32_t *ret_traits, uint64_t *ret_handle);
+/* While nothing is in flight and none can be: mark what @revoked(ctx, the transport's name for it) says is lost. */
+void mem_table_revoke(struct mem_table *t, bool (*revoked)(void *ctx, uint64_t handle), void *ctx);
+/* Why mem_get() answers NULL for @handle: -EKEYREVOKED or -ESTALE. */
+int mem_refusal(struct mem_table *t, uint64_t handle);
 /* 0, -EBUSY while requests are in flight (nothing changes), -ESTALE for a handle that is not live. */
 int mem_unregister(struct mem_table *t, uint64_t handle);
 
@@ -109,7 +137,8 @@ static inline struct mem_map *mem_get(struct mem_table *t, uint64_t handle, uint
 	if (unlikely(!m))
 		return NULL;
 	/* acquire: pairs with the release that made this generation live */
-	if (unlikely(atomic_fetch_add_explicit(&m->ref, n, memory_order_acquire) & MEM_REF_DEAD) ||
+	if (unlikely(atomic_fetch_add_explicit(&m->ref, n, memory_order_acquire) &
+		     (MEM_REF_DEAD | MEM_REF_REVOKED)) ||
 	    unlikely(atomic_load_explicit(&m->gen, memory_order_relaxed) != (uint32_t)(handle >> 32))) {
 		mem_put(m, n);
 		return NULL;

@@ -263,7 +263,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 		get(ctx, i, &q);
 		if (nvme_opcode_has_data(q.opcode)) {
 			m = run_get(&c->mem, &r, q.map, n - i);
-			err = m ? 0 : -ESTALE;
+			err = m ? 0 : mem_refusal(&c->mem, q.map);
 		}
 		if (likely(!err))
 			err = nvme_check(c, ns, m, q.buf_off, q.nbytes, q.offset, q.opcode, q.fua, op);

@@ -201,7 +201,7 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 		return -EOPNOTSUPP;
 	m = mem_get(&c->mem, map, n);
 	if (unlikely(!m))
-		return -ESTALE;
+		return mem_refusal(&c->mem, map);
 	err = check_all(c, ns, m, &a, n, ret_bad);
 	if (unlikely(err)) {
 		mem_put(m, n);

@@ -91,6 +91,20 @@ uint32_t nvme_chan_tokens(const struct nvme_chan *ch, uint64_t *out, uint32_t ma
 	return n;
 }
 
+_Atomic uint32_t *nvme_word_get(struct nvme_ctrl *c, _Atomic uint32_t *own)
+{
+	_Atomic uint32_t *word = c->ops->word_get ? c->ops->word_get(c->t) : NULL;
+
+	atomic_store_explicit(word ? word : own, 0, memory_order_relaxed);
+	return word ? word : own;
+}
+
+void nvme_word_put(struct nvme_ctrl *c, _Atomic uint32_t *word, const _Atomic uint32_t *own)
+{
+	if (word != own)
+		c->ops->word_put(c->t, word);
+}
+
 void nvme_signal(int fd)
 {
 	uint64_t one = 1;
@@ -120,15 +134,15 @@ void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op)
 		op->next = head;
 	while (!atomic_compare_exchange_weak_explicit(&ch->ended, &head, op, memory_order_release,
 						      memory_order_relaxed));
-	nvme_wake(&ch->word, ch->fd);
+	nvme_wake(ch->word, ch->fd);
 	atomic_fetch_sub_explicit(&ch->posters, 1, memory_order_release);
 }
 
 void nvme_chan_arm_lane(struct nvme_chan *ch)
 {
-	if (!nvme_chan_busy(ch) || ch->polled || atomic_load_explicit(&ch->word, memory_order_relaxed))
+	if (!nvme_chan_busy(ch) || ch->polled || atomic_load_explicit(ch->word, memory_order_relaxed))
 		return;
-	atomic_store_explicit(&ch->word, 1, memory_order_relaxed);
+	atomic_store_explicit(ch->word, 1, memory_order_relaxed);
 	/* The word is set before the last look; whoever completes stores first and looks at it then. So what this reap
 	 * does not see is signalled, and nothing has to be signalled for what it sees. */
 	atomic_thread_fence(memory_order_seq_cst);
@@ -203,7 +217,8 @@ int nvme_chan_open(struct nvme_ctrl *c, enum nvme_mode mode, struct nvme_chan **
 	err = add_segment(ch);
 	if (err)
 		goto close_fd;
-	nvme_lane_init(&ch->own, c, ch->fd, &ch->word);
+	ch->word = nvme_word_get(c, &ch->own_word);
+	nvme_lane_init(&ch->own, c, ch->fd, ch->word);
 	ch->owns = mode != NVME_MODE_POLL && nvme_lane_lease(&ch->own, NVME_QPAIR_GENERAL);
 	if (!ch->owns) {
 		err = nvme_exec_get(c, &ch->exec);
@@ -224,6 +239,7 @@ int nvme_chan_open(struct nvme_ctrl *c, enum nvme_mode mode, struct nvme_chan **
 	return 0;
 lane_done:
 	nvme_lane_done(&ch->own);
+	nvme_word_put(c, ch->word, &ch->own_word);
 	mem_queue_free(ch->seg[0], sizeof(struct nvme_op) * NVME_OP_SEG);
 close_fd:
 	close(ch->fd);
@@ -238,6 +254,7 @@ static void chan_free(struct nvme_chan *ch)
 	while (atomic_load_explicit(&ch->posters, memory_order_acquire))
 		sched_yield(); /* a few instructions and a write to the eventfd */
 	nvme_lane_done(&ch->own);
+	nvme_word_put(ch->ctrl, ch->word, &ch->own_word);
 	close(ch->fd);
 	for (uint32_t i = 0; i < ch->nr_ops / NVME_OP_SEG; i++)
 		mem_queue_free(ch->seg[i], sizeof(struct nvme_op) * NVME_OP_SEG);

@@ -20,7 +20,8 @@ struct nvme_exec {
 	struct nvme_lane lane;
 	pthread_t thread;
 	struct nvme_op *_Atomic posted; /* stack of operations handed over; taken whole */
-	_Atomic uint32_t word;
+	_Atomic uint32_t *word; /* own_word, or the transport's */
+	_Atomic uint32_t own_word;
 	_Atomic bool stop;
 	_Atomic bool drained; /* somebody else moved posted operations onto the lane: they are to be sent */
 	int fd;
@@ -35,7 +36,8 @@ struct nvme_chan {
 	bool polled; /* its owner looks by itself, all the time: nothing spins or is armed for it */
 	enum nvme_mode mode;
 	int fd;
-	_Atomic uint32_t word; /* armed: wake me */
+	_Atomic uint32_t *word; /* armed: wake me; own_word, or the transport's */
+	_Atomic uint32_t own_word;
 	_Atomic uint32_t posters; /* threads that hand an operation over just now */
 	struct nvme_op *_Atomic ended; /* stack: ended operations nobody collected yet */
 	struct nvme_op *ready; /* the same, taken and in order */
@@ -100,9 +102,9 @@ static inline bool nvme_chan_busy(const struct nvme_chan *ch)
 /* An awake owner need not be signalled. True: it was armed. */
 static inline bool nvme_chan_disarm(struct nvme_chan *ch)
 {
-	if (!atomic_load_explicit(&ch->word, memory_order_relaxed))
+	if (!atomic_load_explicit(ch->word, memory_order_relaxed))
 		return false;
-	atomic_store_explicit(&ch->word, 0, memory_order_relaxed);
+	atomic_store_explicit(ch->word, 0, memory_order_relaxed);
 	return true;
 }
 /* What others handed over while the word was not set is there to collect, and nobody was told. */

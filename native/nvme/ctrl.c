@@ -25,7 +25,19 @@ static int engine_unmap(void *ctx, uint64_t handle)
 	return c->ops->unmap(c->t, handle);
 }
 
-static const struct mem_ops engine_mem_ops = { .map = engine_map, .unmap = engine_unmap };
+static int engine_map_foreign(void *ctx, const struct mem_foreign *from, size_t nbytes, uint32_t flags,
+			      struct dma_mapping *ret)
+{
+	struct nvme_ctrl *c = ctx;
+
+	return c->ops->map_foreign ? c->ops->map_foreign(c->t, from, nbytes, flags, ret) : -EOPNOTSUPP;
+}
+
+static const struct mem_ops engine_mem_ops = {
+	.map = engine_map,
+	.map_foreign = engine_map_foreign,
+	.unmap = engine_unmap,
+};
 
 static uint32_t or_default(uint32_t v, uint32_t def) { return v ? v : def; }
 
@@ -168,7 +180,9 @@ static int bring_up(struct nvme_ctrl *c, const struct nvme_open_params *p, struc
 		return rc;
 	rc = mem_table_init(&c->mem, &engine_mem_ops, c, (uint8_t)c->page_shift);
 	if (!rc)
-		rc = nvme_ctrl_disable(c, err);
+		rc = nvme_ctrl_halt(c, err);
+	if (!rc)
+		rc = nvme_ctrl_start_dma(c, err);
 	if (rc)
 		return rc;
 	rc = nvme_admin_init(c);

@@ -175,9 +175,12 @@ struct nvme_ctrl {
 	/* housekeeping */
 	pthread_t hk_thread;
 	bool hk_running;
+	bool cut; /* the transport cut DMA, and what was outstanding is forgotten: until a reset */
+	_Atomic bool revoked; /* it did so because memory was taken away */
 	bool retired_live; /* it was live when it was closed: what it is to be told can be told */
 	int hk_fd; /* eventfd: admin CQ interrupts, requests, deadlines moved closer */
-	_Atomic uint32_t hk_word; /* wake-up word of the admin vector */
+	_Atomic uint32_t *hk_word; /* wake-up word of the admin vector: hk_own_word, or the transport's */
+	_Atomic uint32_t hk_own_word;
 	_Atomic bool hk_stop;
 	uint64_t hk_binding;
 	_Atomic int64_t hk_next; /* earliest deadline anybody asked for; INT64_MAX: none */
@@ -212,6 +215,8 @@ void nvme_ctrl_fail(struct nvme_ctrl *c, enum nvme_state state, const char *fmt,
 	__attribute__((format(printf, 3, 4)));
 /* -errno for the state, 0 while LIVE. */
 int nvme_ctrl_check(struct nvme_ctrl *c);
+/* Memory was taken away from under the device. */
+void nvme_ctrl_revoked(struct nvme_ctrl *c);
 void nvme_ctrl_set_state(struct nvme_ctrl *c, enum nvme_state state, const char *reason);
 /* Copies the reason for the state ("" while LIVE). */
 void nvme_ctrl_reason(struct nvme_ctrl *c, char *buf, size_t nbytes);
@@ -224,6 +229,10 @@ const struct nvme_nsdata *nvme_ctrl_ns(struct nvme_ctrl *c, uint32_t nsid);
 /* enable.c: CC and CSTS. */
 int nvme_ctrl_disable(struct nvme_ctrl *c, struct nvme_err *err);
 int nvme_ctrl_enable(struct nvme_ctrl *c, struct nvme_err *err);
+/* Disable it, by a reset of the function if nothing else helps. */
+int nvme_ctrl_halt(struct nvme_ctrl *c, struct nvme_err *err);
+/* While it is disabled: let it reach memory. */
+int nvme_ctrl_start_dma(struct nvme_ctrl *c, struct nvme_err *err);
 int nvme_ctrl_shutdown(struct nvme_ctrl *c);
 
 /* identify.c. The first time it fills the namespace list; after a reset it checks and refreshes it. */

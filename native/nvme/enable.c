@@ -69,6 +69,27 @@ int nvme_ctrl_disable(struct nvme_ctrl *c, struct nvme_err *err)
 	return 0;
 }
 
+int nvme_ctrl_halt(struct nvme_ctrl *c, struct nvme_err *err)
+{
+	int rc = nvme_ctrl_disable(c, err);
+
+	if (rc == -ETIMEDOUT && c->ops->reset && !c->ops->reset(c->t))
+		rc = nvme_ctrl_disable(c, err);
+	return rc;
+}
+
+int nvme_ctrl_start_dma(struct nvme_ctrl *c, struct nvme_err *err)
+{
+	int rc = c->ops->start_dma ? c->ops->start_dma(c->t) : 0;
+
+	if (rc == -ENODEV)
+		return gone(err, rc);
+	if (rc)
+		return nvme_err_set(err, rc, 0, "the controller cannot be allowed to reach memory (errno %d)",
+				    -rc);
+	return 0;
+}
+
 int nvme_ctrl_enable(struct nvme_ctrl *c, struct nvme_err *err)
 {
 	uint32_t cc = NVME_CC_CSS_NVM | NVME_CC_MPS(c->page_shift - 12) |

@@ -27,7 +27,7 @@ void nvme_exec_post(struct nvme_exec *x, struct nvme_op *first, struct nvme_op *
 		last->next = head;
 	while (!atomic_compare_exchange_weak_explicit(&x->posted, &head, first, memory_order_release,
 						      memory_order_relaxed));
-	nvme_wake(&x->word, x->fd);
+	nvme_wake(x->word, x->fd);
 }
 
 /* Onto the lane, oldest first. Locked. */
@@ -66,7 +66,7 @@ void nvme_exec_drain(struct nvme_exec *x)
 	/* The executor may be between its last look at what is posted and its sleep, and the wake-up of the post may
 	 * have come before it armed: mark, then wake; it arms, then looks at the mark. */
 	atomic_store_explicit(&x->drained, true, memory_order_relaxed);
-	nvme_wake(&x->word, x->fd);
+	nvme_wake(x->word, x->fd);
 }
 
 static bool turn(struct nvme_exec *x)
@@ -94,13 +94,13 @@ static void sleep_armed(struct nvme_exec *x)
 	struct pollfd pfd = { .fd = x->fd, .events = POLLIN };
 	uint64_t count;
 
-	atomic_store_explicit(&x->word, 1, memory_order_relaxed);
+	atomic_store_explicit(x->word, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load_explicit(&x->posted, memory_order_relaxed) &&
 	    !atomic_load_explicit(&x->drained, memory_order_relaxed) && !nvme_lane_peek(&x->lane) &&
 	    !atomic_load_explicit(&x->stop, memory_order_relaxed))
 		poll(&pfd, 1, 1000);
-	atomic_store_explicit(&x->word, 0, memory_order_relaxed);
+	atomic_store_explicit(x->word, 0, memory_order_relaxed);
 	if (read(x->fd, &count, sizeof(count)) < 0)
 		return; /* EAGAIN: it was not signalled */
 }
@@ -147,7 +147,8 @@ static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 		err = -errno;
 		goto free_x;
 	}
-	nvme_lane_init(&x->lane, c, x->fd, &x->word);
+	x->word = nvme_word_get(c, &x->own_word);
+	nvme_lane_init(&x->lane, c, x->fd, x->word);
 	if (!nvme_lane_take(&x->lane, s)) {
 		err = -EBUSY;
 		goto lane_done;
@@ -159,6 +160,7 @@ static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 	return 0;
 lane_done:
 	nvme_lane_done(&x->lane);
+	nvme_word_put(c, x->word, &x->own_word);
 	close(x->fd);
 free_x:
 	free(x);
@@ -185,6 +187,7 @@ void nvme_exec_free(struct nvme_exec *x)
 	nvme_signal(x->fd);
 	pthread_join(x->thread, NULL);
 	nvme_lane_done(&x->lane);
+	nvme_word_put(x->lane.ctrl, x->word, &x->own_word);
 	close(x->fd);
 	free(x);
 }

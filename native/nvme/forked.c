@@ -19,7 +19,8 @@ static void forget_batch(struct nvme_batch *b)
 
 static void forget_exec(struct nvme_exec *x)
 {
-	nvme_lane_init(&x->lane, x->lane.ctrl, -1, x->lane.word);
+	x->word = &x->own_word; /* the transport's are not here */
+	nvme_lane_init(&x->lane, x->lane.ctrl, -1, x->word);
 	atomic_store_explicit(&x->posted, NULL, memory_order_relaxed);
 	x->fd = -1;
 }
@@ -31,7 +32,8 @@ void nvme_ctrl_fork_child(struct nvme_ctrl *c)
 		forget_exec(c->exec);
 	for (struct nvme_chan *ch = c->chans; ch; ch = ch->next) {
 		/* whoever held its lock is not here */
-		nvme_lane_init(&ch->own, c, -1, ch->own.word);
+		ch->word = &ch->own_word;
+		nvme_lane_init(&ch->own, c, -1, ch->word);
 		ch->nr_ops = 0; /* no token is found: the operations are not here either */
 		ch->free_ops = NULL;
 		ch->ready = NULL;

@@ -11,6 +11,7 @@
 #include "nvme/admin.h"
 #include "nvme/chan.h"
 #include "nvme/hk.h"
+#include "nvme/recovery.h"
 #include "nvme/wait.h"
 #include "support/thread.h"
 
@@ -78,6 +79,24 @@ static void visit_lanes(struct nvme_ctrl *c, int64_t now, int64_t gap, bool due)
 	}
 	pthread_mutex_unlock(&c->lock);
 	c->hk->seen_state = state;
+}
+
+/* What only the transport can tell: whether its DMA was cut. Then nothing of ours can be touched any more, and what was
+ * outstanding is over. */
+static void look_at_path(struct nvme_ctrl *c)
+{
+	int err = c->ops->path ? c->ops->path(c->t) : 0;
+
+	if (err == -ENODEV)
+		nvme_ctrl_fail(c, NVME_REMOVED,
+			       "the device was removed or unbound; it reaches no memory any more");
+	else if (err)
+		nvme_ctrl_revoked(c);
+	/* an owner that still saw LIVE may have sent something afterwards */
+	if (err && (!c->cut || atomic_load_explicit(&c->nr_quarantined, memory_order_relaxed))) {
+		c->cut = true;
+		nvme_recovery_cut(c, err);
+	}
 }
 
 /* Registers of all ones: removed. CFS or RDY gone: it does nothing for us any more. */
@@ -166,6 +185,7 @@ static int64_t pass(struct nvme_ctrl *c)
 	int err;
 
 	nvme_admin_reap(c);
+	look_at_path(c);
 	calls = run_calls(c);
 	if (calls) {
 		now = now_ns();
@@ -216,13 +236,13 @@ static void sleep_until(struct nvme_ctrl *c, int64_t when)
 
 	if (left <= 0)
 		return;
-	atomic_store_explicit(&c->hk_word, 1, memory_order_relaxed);
+	atomic_store_explicit(c->hk_word, 1, memory_order_relaxed);
 	/* the word is set before the last look; the interrupt comes after the completion and looks at the
 	 * word */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!c->admin->ops->peek(c->admin))
 		ppoll(&pfd, 1, &ts, NULL);
-	atomic_store_explicit(&c->hk_word, 0, memory_order_relaxed);
+	atomic_store_explicit(c->hk_word, 0, memory_order_relaxed);
 	if (atomic_load_explicit(&c->hk->ping, memory_order_relaxed) < 0)
 		atomic_store_explicit(&c->hk->ping, now_ns(), memory_order_release);
 	if (read(c->hk_fd, &count, sizeof(count)) < 0)
@@ -282,8 +302,9 @@ int nvme_hk_start(struct nvme_ctrl *c)
 	err = nvme_hk_events_init(c);
 	if (err)
 		return err;
+	c->hk_word = nvme_word_get(c, &c->hk_own_word);
 	if (c->nr_vectors) {
-		err = c->ops->wake_bind(c->t, 0, c->hk_fd, &c->hk_word, &c->hk_binding);
+		err = c->ops->wake_bind(c->t, 0, c->hk_fd, c->hk_word, &c->hk_binding);
 		if (err)
 			return err;
 	}
@@ -294,6 +315,8 @@ int nvme_hk_start(struct nvme_ctrl *c)
 		return err;
 	}
 	c->hk_running = true;
+	if (c->ops->watch)
+		c->ops->watch(c->t, c->hk_fd);
 	c->wake_ns = measure_wake(c);
 	return 0;
 }
@@ -308,6 +331,7 @@ void nvme_hk_stop(struct nvme_ctrl *c)
 	c->hk_running = false;
 	if (c->nr_vectors)
 		c->ops->wake_unbind(c->t, c->hk_binding);
+	nvme_word_put(c, c->hk_word, &c->hk_own_word);
 }
 
 void nvme_hk_free(struct nvme_ctrl *c)

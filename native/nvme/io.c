@@ -138,7 +138,7 @@ int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uin
 	if (nvme_opcode_has_data(opcode)) {
 		m = mem_get(&ch->ctrl->mem, map, 1);
 		if (unlikely(!m))
-			return -ESTALE;
+			return mem_refusal(&ch->ctrl->mem, map);
 	}
 	op = nvme_chan_op_get(ch);
 	if (unlikely(!op)) {
@@ -282,7 +282,7 @@ static uint32_t arm_collect(struct nvme_chan *ch, struct nvme_op **out, uint32_t
 	struct nvme_lane *l = &ch->own;
 	uint32_t away = 0;
 
-	if (atomic_load_explicit(&ch->word, memory_order_relaxed))
+	if (atomic_load_explicit(ch->word, memory_order_relaxed))
 		return n;
 	for (uint32_t i = 0; i < n; i++) /* they are on their way to the caller */
 		away += !(out[i]->flags & NVME_OPF_HANDLE) && !out[i]->batch && nvme_op_away(out[i]);

@@ -125,6 +125,9 @@ int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap);
 
 /* Signal @fd if *@word is armed, and disarm it. What is to be seen was stored before. True: it was armed. */
 bool nvme_wake(_Atomic uint32_t *word, int fd);
+/* A word for an owner: the transport's where it has one left, else @own. It is given back after all unbinding. */
+_Atomic uint32_t *nvme_word_get(struct nvme_ctrl *c, _Atomic uint32_t *own);
+void nvme_word_put(struct nvme_ctrl *c, _Atomic uint32_t *word, const _Atomic uint32_t *own);
 void nvme_signal(int fd);
 
 #endif

@@ -19,30 +19,32 @@ int nvme_recovery_stop(struct nvme_ctrl *c)
 	return c->ops->stop_dma(c->t);
 }
 
-static void forget_lane(struct nvme_lane *l)
+static void forget_lane(struct nvme_lane *l, int err)
 {
 	owner_lock(&l->lock);
-	nvme_lane_forget(l, -ECANCELED);
+	nvme_lane_forget(l, err);
 	for (uint32_t i = 0; i < l->nr_qp; i++)
 		l->qp[i]->ops->disconnect(l->qp[i], false);
 	owner_unlock(&l->lock);
 }
 
 /* DMA has stopped: every command is over. */
-static void forget_all(struct nvme_ctrl *c)
+static void forget_all(struct nvme_ctrl *c, int err)
 {
 	pthread_mutex_lock(&c->lock);
 	for (struct nvme_chan *ch = c->chans; ch; ch = ch->next)
 		if (ch->owns)
-			forget_lane(&ch->own);
+			forget_lane(&ch->own, err);
 	if (c->exec) {
 		nvme_exec_drain(c->exec);
-		forget_lane(&c->exec->lane);
+		forget_lane(&c->exec->lane, err);
 	}
 	pthread_mutex_unlock(&c->lock);
-	nvme_admin_forget(c, -ECANCELED);
-	nvme_admin_fail(c, -ECANCELED);
+	nvme_admin_forget(c, err);
+	nvme_admin_fail(c, err);
 }
+
+void nvme_recovery_cut(struct nvme_ctrl *c, int err) { forget_all(c, err); }
 
 int nvme_recovery_quiesce(struct nvme_ctrl *c, void *unused)
 {
@@ -53,7 +55,7 @@ int nvme_recovery_quiesce(struct nvme_ctrl *c, void *unused)
 		nvme_ctrl_set_state(c, NVME_WEDGED, "stopped for a forced close");
 	rc = nvme_recovery_stop(c);
 	if (!rc)
-		forget_all(c);
+		forget_all(c, -ECANCELED);
 	return rc;
 }
 
@@ -136,19 +138,22 @@ static int reset_fn(struct nvme_ctrl *c, void *arg)
 					    ? "the controller was removed: there is nothing to reset"
 					    : "the controller is closed");
 	nvme_ctrl_set_state(c, NVME_RESETTING, "reset asked for");
-	rc = nvme_ctrl_disable(c, err);
+	rc = nvme_ctrl_halt(c, err);
 	if (rc) {
 		bool stopped = !c->ops->stop_dma(c->t);
 
 		if (stopped)
-			forget_all(c); /* the quarantine ends all the same */
+			forget_all(c, -ECANCELED); /* the quarantine ends all the same */
 		nvme_ctrl_set_state(c, rc == -ENODEV ? NVME_REMOVED : NVME_WEDGED, err->text);
 		return rc;
 	}
-	forget_all(c);
-	if (c->ops->start_dma)
-		c->ops->start_dma(c->t); /* a reset before this one may not have been obeyed */
-	rc = nvme_ctrl_start(c, err);
+	forget_all(c, -ECANCELED);
+	/* a reset before this one may not have been obeyed, or memory was taken away */
+	rc = nvme_ctrl_start_dma(c, err);
+	if (!rc && c->ops->map_revoked)
+		mem_table_revoke(&c->mem, c->ops->map_revoked, c->t);
+	if (!rc)
+		rc = nvme_ctrl_start(c, err);
 	if (!rc)
 		rc = reconnect_all(c, err);
 	if (rc) {
@@ -157,6 +162,8 @@ static int reset_fn(struct nvme_ctrl *c, void *arg)
 	}
 	nvme_hk_events_rearm(c);
 	atomic_fetch_add_explicit(&c->nr_resets, 1, memory_order_relaxed);
+	c->cut = false;
+	atomic_store_explicit(&c->revoked, false, memory_order_relaxed);
 	nvme_ctrl_set_state(c, NVME_LIVE, "");
 	return 0;
 }

@@ -10,5 +10,7 @@ int nvme_recovery_stop(struct nvme_ctrl *c);
 /* On the housekeeping thread: stop, then end everything that was outstanding, the quarantine too. The
  * controller stays down (WEDGED, or REMOVED if it was). */
 int nvme_recovery_quiesce(struct nvme_ctrl *c, void *unused);
+/* The same after the transport has cut DMA: everything outstanding ends with @err. */
+void nvme_recovery_cut(struct nvme_ctrl *c, int err);
 
 #endif

@@ -149,7 +149,7 @@ int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 	uint32_t n = c->nr_qpairs;
 
 	c->nr_batch = n > 3 ? min_u32(c->p.batch_queues, n - 3) : 0;
-	c->huge = true;
+	c->huge = c->nr_batch > 0;
 	for (uint32_t i = 0; i < n; i++) {
 		bool batch = is_batch(c, i);
 		struct nvme_qpair_conf conf = {

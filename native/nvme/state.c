@@ -57,6 +57,14 @@ void nvme_ctrl_fail(struct nvme_ctrl *c, enum nvme_state state, const char *fmt,
 		state_changed(c);
 }
 
+void nvme_ctrl_revoked(struct nvme_ctrl *c)
+{
+	/* before the state: who sees that it failed is told why */
+	atomic_store_explicit(&c->revoked, true, memory_order_release);
+	nvme_ctrl_fail(c, NVME_WEDGED,
+		       "registered memory was taken away by its owner, so DMA was cut off before it went");
+}
+
 void nvme_ctrl_reason(struct nvme_ctrl *c, char *buf, size_t nbytes)
 {
 	pthread_mutex_lock(&c->admin_lock);

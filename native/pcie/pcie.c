@@ -53,6 +53,22 @@ static int pcie_unmap(void *t, uint64_t handle)
 	return dev->ops->dma_unmap(dev->t, handle);
 }
 
+static int pcie_map_foreign(void *t, const struct mem_foreign *from, size_t nbytes, uint32_t flags,
+			    struct dma_mapping *ret)
+{
+	struct pcie_dev *dev = t;
+
+	return dev->ops->dma_map_foreign ? dev->ops->dma_map_foreign(dev->t, from, nbytes, flags, ret)
+					 : -EOPNOTSUPP;
+}
+
+static bool pcie_map_revoked(void *t, uint64_t handle)
+{
+	struct pcie_dev *dev = t;
+
+	return dev->ops->dma_revoked && dev->ops->dma_revoked(dev->t, handle);
+}
+
 static int pcie_stop_dma(void *t)
 {
 	struct pcie_dev *dev = t;
@@ -60,11 +76,54 @@ static int pcie_stop_dma(void *t)
 	return dev->ops->stop_dma(dev->t);
 }
 
-static void pcie_start_dma(void *t)
+static int pcie_start_dma(void *t)
 {
 	struct pcie_dev *dev = t;
 
-	dev->ops->start_dma(dev->t);
+	return dev->ops->start_dma(dev->t);
+}
+
+static int pcie_reset(void *t)
+{
+	struct pcie_dev *dev = t;
+
+	return dev->ops->reset ? dev->ops->reset(dev->t) : -EOPNOTSUPP;
+}
+
+static int pcie_path(void *t)
+{
+	struct pcie_dev *dev = t;
+
+	return dev->ops->path ? dev->ops->path(dev->t) : 0;
+}
+
+static int pcie_watch(void *t, int fd)
+{
+	struct pcie_dev *dev = t;
+
+	return dev->ops->watch ? dev->ops->watch(dev->t, fd) : 0;
+}
+
+static void pcie_place(void *t, struct nvme_place *ret)
+{
+	struct pcie_dev *dev = t;
+
+	if (dev->ops->place)
+		dev->ops->place(dev->t, ret);
+}
+
+static _Atomic uint32_t *pcie_word_get(void *t)
+{
+	struct pcie_dev *dev = t;
+
+	return dev->ops->word_get ? dev->ops->word_get(dev->t) : NULL;
+}
+
+static void pcie_word_put(void *t, _Atomic uint32_t *word)
+{
+	struct pcie_dev *dev = t;
+
+	dev->ops->word_put(dev->t, word);
 }
 
 static int pcie_wake_bind(void *t, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding)
@@ -131,7 +190,8 @@ static int shadow_alloc(struct pcie_dev *dev, size_t page)
 	if (!s)
 		return -ENOMEM;
 	dev->shadow = s;
-	err = mem_queue_alloc(want, false, &s->mem, &s->nbytes, &huge);
+	/* pages larger than the host's are one piece in a hugepage only */
+	err = mem_queue_alloc(want, page > QUEUE_PAGE, &s->mem, &s->nbytes, &huge);
 	if (!err)
 		err = dev->ops->dma_map(dev->t, s->mem, s->nbytes,
 					DMA_READ | DMA_WRITE | (page > QUEUE_PAGE ? DMA_CONTIG : 0), &dma);
@@ -211,8 +271,16 @@ const struct nvme_ctrl_ops pcie_ctrl_ops = {
 	.prop_set = pcie_prop_set,
 	.map = pcie_map,
 	.unmap = pcie_unmap,
+	.map_foreign = pcie_map_foreign,
+	.map_revoked = pcie_map_revoked,
 	.stop_dma = pcie_stop_dma,
 	.start_dma = pcie_start_dma,
+	.reset = pcie_reset,
+	.path = pcie_path,
+	.watch = pcie_watch,
+	.place = pcie_place,
+	.word_get = pcie_word_get,
+	.word_put = pcie_word_put,
 	.wake_bind = pcie_wake_bind,
 	.wake_unbind = pcie_wake_unbind,
 	.qpair_new = pcie_qpair_new,

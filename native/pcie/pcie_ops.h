@@ -13,11 +13,18 @@ struct pcie_ops {
 	void (*reg_write64)(void *t, uint32_t off, uint64_t val);
 	int (*dma_map)(void *t, void *vaddr, size_t nbytes, uint32_t flags, struct dma_mapping *ret);
 	int (*dma_unmap)(void *t, uint64_t handle);
+	/* Memory without an address of ours, and whether it was taken away. NULL: there is no way to it. */
+	int (*dma_map_foreign)(void *t, const struct mem_foreign *from, size_t nbytes, uint32_t flags,
+			       struct dma_mapping *ret);
+	bool (*dma_revoked)(void *t, uint64_t handle);
 	/* Contiguous memory for rings and list pages, zeroed and present. NULL: the engine takes host memory and maps
 	 * it with DMA_CONTIG. */
 	int (*queue_alloc)(void *t, size_t nbytes, bool huge, void **ret_vaddr, uint64_t *ret_iova,
 			   bool *ret_huge);
 	void (*queue_free)(void *t, void *vaddr, size_t nbytes);
+	/* As of nvme_ctrl_ops. NULL: words of its user do. */
+	_Atomic uint32_t *(*word_get)(void *t);
+	void (*word_put)(void *t, _Atomic uint32_t *word);
 	int (*irq_bind)(void *t, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding);
 	int (*irq_unbind)(void *t, uint64_t binding);
 	/* A doorbell of @qid was written; wake a sleeping software device. NULL: hardware notices by itself. */
@@ -27,7 +34,13 @@ struct pcie_ops {
 	/* Run the device for @qid on this thread. NULL: hardware. */
 	uint32_t (*step)(void *t, uint32_t qid, uint32_t max);
 	int (*stop_dma)(void *t);
-	void (*start_dma)(void *t);
+	int (*start_dma)(void *t);
+	/* Function level reset, or what there is; DMA is off after it. NULL: nothing. */
+	int (*reset)(void *t);
+	/* As of nvme_ctrl_ops. NULL: it has nothing to tell. */
+	int (*path)(void *t);
+	int (*watch)(void *t, int fd);
+	void (*place)(void *t, struct nvme_place *ret);
 	/* In a forked child: close the device's descriptors, touch nothing else. */
 	void (*fork_child)(void *t);
 	void (*close)(void *t);

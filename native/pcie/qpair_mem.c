@@ -71,8 +71,8 @@ static int alloc_lists(struct pcie_qpair *q, size_t page)
 	q->free_lists = calloc(nr, sizeof(*q->free_lists));
 	if (!q->list_iova || !q->free_lists)
 		return -ENOMEM;
-	err = mem_queue_alloc(align_up(nr * slot, page) + (page > QUEUE_PAGE ? page : 0), false, &q->list_mem,
-			      &q->list_bytes, &huge);
+	err = mem_queue_alloc(align_up(nr * slot, page) + (page > QUEUE_PAGE ? page : 0), page > QUEUE_PAGE,
+			      &q->list_mem, &q->list_bytes, &huge);
 	if (err)
 		return err;
 	/* pages larger than the host's have to be one piece each */

@@ -86,7 +86,17 @@ static int op_stop_dma(void *t)
 	return 0;
 }
 
-static void op_start_dma(void *t) { emu_start_dma(((struct emu_transport *)t)->e); }
+static int op_start_dma(void *t)
+{
+	emu_start_dma(((struct emu_transport *)t)->e);
+	return 0;
+}
+
+static void op_place(void *t, struct nvme_place *ret)
+{
+	(void)t;
+	ret->iommu = NVME_IOMMU_OWN;
+}
 
 static void op_fork_child(void *t) { emu_fork_child(((struct emu_transport *)t)->e); }
 
@@ -113,6 +123,7 @@ static const struct pcie_ops emu_ops = {
 	.step = op_step,
 	.stop_dma = op_stop_dma,
 	.start_dma = op_start_dma,
+	.place = op_place,
 	.fork_child = op_fork_child,
 	.close = op_close,
 };

@@ -144,7 +144,7 @@ static int open_device(void)
 		d.p.dev.nr_vectors = d.p.csts >> 6;
 	}
 	model_begin(&d.m, &d.p, &nobody);
-	rc = api_open(&model_ctrl_ops, &d.p.dev, NULL, &op, &d.c, &err);
+	rc = api_open("model", &model_ctrl_ops, &d.p.dev, &op, &d.c, &err);
 	MUST(!rc == !err.text[0]);
 	if (rc) {
 		MUST(rc == err.err && rc < 0);

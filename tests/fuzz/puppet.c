@@ -153,7 +153,11 @@ static int op_stop_dma(void *t)
 	return 0;
 }
 
-static void op_start_dma(void *t) { ((struct puppet *)t)->dma_off = false; }
+static int op_start_dma(void *t)
+{
+	((struct puppet *)t)->dma_off = false;
+	return 0;
+}
 static void op_close(void *t) { ((struct puppet *)t)->closed = true; }
 
 static const struct pcie_ops puppet_ops = {

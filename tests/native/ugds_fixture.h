@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "include/ugds.h"
+#include "include/ugds_emu.h"
 #include "tap.h"
 
 #define MS 1000000ull
