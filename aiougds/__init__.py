@@ -7,7 +7,8 @@
             n = await ns.read(reg, offset=0)
 
 An NVMe queue engine in user space for asyncio, uvloop, trio and (``aiougds.blocking``)
-plain threads. This version drives the embedded controller, over files or memory.
+plain threads. It drives NVMe devices through its kernel helper (``/dev/ugds_drvN``),
+and an embedded controller (``emu:``) over files or memory.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from aiougds._errors import (
     ForkedError,
     MediaError,
     MemoryLayoutError,
+    MemoryLimitError,
+    MemoryRevokedError,
     MemoryTypeError,
     NamespaceGoneError,
     NotMappedError,
@@ -94,6 +97,8 @@ __all__ = [
     "ForkedError",
     "MediaError",
     "MemoryLayoutError",
+    "MemoryLimitError",
+    "MemoryRevokedError",
     "MemoryTypeError",
     "Mode",
     "NVMeError",

@@ -92,6 +92,8 @@ class EmuOptions:
 
 
 _MOST: Final = (1 << 63) - 1
+KMOD_PREFIX: Final = "/dev/ugds_drv"
+KMOD_LINKS: Final = "/dev/ugds/"
 
 # Plain numbers of an emu: address, with their limits (NVMe base, clause 3.1.3).
 _NUMBERS: Final[dict[str, tuple[int, int]]] = {
@@ -273,6 +275,25 @@ def _file_length(path: str, *, size: int | None) -> int | None:
             "size out to use the file as it is"
         )
     return status.st_size
+
+
+def parse_kmod(address: Address) -> str:
+    """Return the device node of an address of the kernel helper."""
+    if address.options:
+        name = next(iter(address.options))
+        raise AddressError(
+            f"{address.scheme}N has no options, but {address.text!r} gives {name!r}; "
+            "give keyword arguments to open()"
+        )
+    if address.scheme == KMOD_PREFIX:
+        if not (address.path.isascii() and address.path.isdigit()):
+            raise AddressError(
+                f"{address.text!r}: {KMOD_PREFIX} is followed by a number, as in "
+                f"{KMOD_PREFIX}0"
+            )
+    elif not address.path:
+        raise AddressError(f"{address.text!r} names no device, only their folder")
+    return address.scheme + address.path
 
 
 def parse_emu(address: Address) -> EmuOptions:

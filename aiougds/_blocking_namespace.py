@@ -13,7 +13,7 @@ from aiougds._errors import UGDSError
 from aiougds._failure import last_record
 from aiougds._ffi import PENDING, lib
 from aiougds._pinned import PinnedMemory, RegistrationSlice
-from aiougds._registration import allocate, register
+from aiougds._registration import allocate, register, register_dmabuf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -333,6 +333,19 @@ class Namespace:
     def register(self, buf: ForeignMemory) -> Registration:
         """Make an object's memory reachable for the controller."""
         return register(Registration, buf, self._device)
+
+    def register_dmabuf(
+        self,
+        fd: int,
+        offset: int = 0,
+        nbytes: int | None = None,
+        *,
+        require_peer: bool = False,
+    ) -> Registration:
+        """Register a dma-buf; as :meth:`aiougds.Namespace.register_dmabuf`."""
+        return register_dmabuf(
+            Registration, fd, offset, nbytes, self._device, require_peer=require_peer
+        )
 
     def allocate(self, nbytes: int) -> Registration:
         """Return fresh, zeroed, page-aligned registered memory."""

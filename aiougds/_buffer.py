@@ -8,7 +8,7 @@ No library is imported for it. In this order: ``(ptr, nbytes)``, torch-like obje
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Union, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias, Union, cast
 
 from aiougds._errors import MemoryLayoutError, MemoryTypeError
 from aiougds._ffi import address_of, ffi
@@ -54,6 +54,9 @@ class Memory:
     """A range of host memory, and what keeps it from going away."""
 
     __slots__ = ("nbytes", "owner", "ptr", "readonly", "target_refusal")
+
+    host: ClassVar[bool] = True
+    """Whether ``ptr`` is an address of this process."""
 
     def __init__(
         self,

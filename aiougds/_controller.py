@@ -106,17 +106,22 @@ class Controller:
     def capabilities(self) -> Capabilities:
         """What is in force, on this loop or thread where that matters."""
         self._device.check_open()
-        return capabilities(self._device, own_queue=self._own_queue())
+        channel = self._channel()
+        if channel is None:
+            return capabilities(self._device, own_queue=None, armed=None)
+        return capabilities(
+            self._device,
+            own_queue=bool(lib.ugds_chan_owns_queue(channel.ptr)),
+            armed=bool(lib.ugds_chan_armed(channel.ptr)),
+        )
 
-    def _own_queue(self) -> bool | None:
+    def _channel(self) -> Channel | None:
         try:
             line = current_home().channels.get(id(self._device))
         except UGDSError:
             return None
-        if line is None:
-            return None
-        channel: Channel = line  # type: ignore[assignment]
-        return bool(lib.ugds_chan_owns_queue(channel.ptr))
+        channel: Channel | None = line  # type: ignore[assignment]
+        return channel
 
     @property
     def info(self) -> ControllerInfo:

@@ -24,6 +24,7 @@ from aiougds._errors import (
     ControllerWedgedError,
     DeviceRemovedError,
     ForkedError,
+    MemoryRevokedError,
     UGDSError,
 )
 from aiougds._ffi import ffi, lib, text
@@ -110,7 +111,8 @@ class Device:
         reason = text(info.reason) or "no reason was given"
         if info.state == lib.UGDS_STATE_WEDGED:
             ago = (time.monotonic_ns() - info.state_since_ns) / 1e9
-            return ControllerWedgedError(
+            kind = MemoryRevokedError if info.revoked else ControllerWedgedError
+            return kind(
                 f"{self.address} has been wedged for {ago:.1f} s: {reason}; await "
                 "controller.reset()"
             )
@@ -205,6 +207,7 @@ class Device:
         """Whether the device may still touch a range that nobody holds any more."""
         return any(
             stray.unmap
+            and stray.mapping.memory.host
             and stray.mapping.memory.ptr < ptr + nbytes
             and ptr < stray.mapping.memory.ptr + stray.mapping.memory.nbytes
             for stray in tuple(self.limbo)

@@ -7,6 +7,7 @@
     │   └── ForkedError                a fork's child holds no device
     ├── BrokenError                    the world broke it; reset() may repair it
     │   ├── ControllerWedgedError
+    │   │   └── MemoryRevokedError     registered memory was taken away by its owner
     │   ├── DeviceRemovedError
     │   └── NamespaceGoneError         detached, deleted or formatted anew
     ├── BusyError                      it is in use; nothing changed
@@ -24,6 +25,7 @@
     │   ├── AddressError               (ValueError)
     │   └── OptionError                (ValueError)
     ├── CapabilityError                this device, transport or version lacks it
+    ├── MemoryLimitError               no more memory can be pinned
     ├── WrongLoopError                 (RuntimeError)
     ├── OpenError                      the controller could not be brought up
     │   ├── AddressNotFoundError       (FileNotFoundError)
@@ -75,6 +77,8 @@ __all__ = [
     "ForkedError",
     "MediaError",
     "MemoryLayoutError",
+    "MemoryLimitError",
+    "MemoryRevokedError",
     "MemoryTypeError",
     "NVMeError",
     "NamespaceGoneError",
@@ -134,6 +138,17 @@ class BrokenError(UGDSError):
 
 class ControllerWedgedError(BrokenError):
     """A command never came back, not even on Abort. Memory is quarantined."""
+
+
+class MemoryRevokedError(ControllerWedgedError):
+    """Registered memory was taken away by its owner: freed, or moved.
+
+    The device was cut off before it went, so every operation ends with this error.
+    After ``await controller.reset()`` the controller works again; the registration of
+    that memory does not, and is only to be closed.
+    """
+
+    default_errno = _errno.EIO
 
 
 class DeviceRemovedError(BrokenError):
@@ -218,6 +233,12 @@ class CapabilityError(UGDSError):
     """This device, transport or version of the package does not offer it."""
 
     default_errno = _errno.EOPNOTSUPP
+
+
+class MemoryLimitError(UGDSError):
+    """A limit of pinned memory: RLIMIT_MEMLOCK, or one of the kernel helper's."""
+
+    default_errno = _errno.ENOMEM
 
 
 class WrongLoopError(UGDSError, RuntimeError):

@@ -13,6 +13,7 @@ from aiougds._errors import (
     ClosedError,
     ControllerWedgedError,
     MemoryLayoutError,
+    MemoryRevokedError,
     NamespaceGoneError,
     OperationAbortedError,
     OperationTimeoutError,
@@ -121,6 +122,11 @@ def refused(device: Device, code: int, request: Request) -> UGDSError:
             return RangeError(f"{name}: an item of a batch has no bytes")
         case errno.ESTALE:
             return ClosedError(f"{name}: the registration is closed")
+        case errno.EKEYREVOKED:
+            return MemoryRevokedError(
+                f"{name}: the memory was taken away by its owner; close its "
+                "registration, and register what there is now"
+            )
         case errno.EROFS:
             return ReadOnlyError(
                 f"{name}: the namespace is read-only (opened with readonly=True, a "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from errno import EBUSY
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from aiougds._errors import UGDSError
+from aiougds._device_memory import DeviceMemory
 from aiougds._ffi import ffi, lib
+from aiougds._unmappable import map_error
 
 if TYPE_CHECKING:
     from aiougds._buffer import Memory
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 class Mapping:
     """Memory that one controller can reach."""
 
-    __slots__ = ("device", "handle", "memory")
+    __slots__ = ("device", "handle", "memory", "traits")
 
     def __init__(self, device: Device, memory: Memory) -> None:
-        no_target = memory.readonly or memory.target_refusal
-        flags = lib.UGDS_MEM_READONLY if no_target else 0
         ret = ffi.new("uint64_t *")
-        pointer = ffi.cast("void *", memory.ptr)
-        code = lib.ugds_map(device.ptr, pointer, memory.nbytes, flags, ret)
+        self.traits = 0
+        if isinstance(memory, DeviceMemory):
+            code, self.traits = memory.map(device, ret)
+        else:
+            no_target = memory.readonly or memory.target_refusal
+            flags = lib.UGDS_MEM_READONLY if no_target else 0
+            pointer = ffi.cast("void *", memory.ptr)
+            code = lib.ugds_map(device.ptr, pointer, memory.nbytes, flags, ret)
         if code < 0:
-            raise device.refusal() or UGDSError(
-                f"{memory.nbytes} bytes at {memory.ptr:#x} cannot be made reachable "
-                f"for the controller: {os.strerror(-code)}",
-                errno=-code,
-            )
+            raise device.refusal() or map_error(device.address, memory, code)
         self.device = device
         self.memory = memory
         self.handle = int(ret[0])

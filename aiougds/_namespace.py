@@ -16,6 +16,7 @@ from aiougds._registration import (
     Registration,
     allocate,
     register,
+    register_dmabuf,
 )
 from aiougds._transfer import mode_flags, plain, transfer, whole
 from aiougds._window import NamespaceWindow
@@ -389,6 +390,27 @@ class Namespace(NamespaceWindow):
         a system call, ``await`` the result or enter it before use.
         """
         return register(Registration, buf, self._ready())
+
+    def register_dmabuf(
+        self,
+        fd: int,
+        offset: int = 0,
+        nbytes: int | None = None,
+        *,
+        require_peer: bool = False,
+    ) -> Registration:
+        """Make a dma-buf, such as GPU memory, reachable for the controller.
+
+        Its bytes ``[offset, offset + nbytes)``; None: up to its end. The descriptor may
+        be closed afterwards. It is read and written by slices like other registered
+        memory, but has no ``view``. With ``require_peer`` memory that turns out to lie
+        in system memory is refused (MemoryLayoutError); else ``placement`` says so.
+        CapabilityError where the transport has no way to it (the embedded controller).
+        Everything else is as of :meth:`register`.
+        """
+        return register_dmabuf(
+            Registration, fd, offset, nbytes, self._ready(), require_peer=require_peer
+        )
 
     def allocate(self, nbytes: int) -> Registration:
         """Return ``nbytes`` of fresh, zeroed, page-aligned registered memory."""

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import os
 import zlib
+from errno import ENOMEM
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, Unpack
 
-from aiougds._address import Address, parse_emu, split_address
+from aiougds._address import (
+    KMOD_LINKS,
+    KMOD_PREFIX,
+    Address,
+    parse_emu,
+    parse_kmod,
+    split_address,
+)
 from aiougds._completion import current_home
 from aiougds._controller import Controller
 from aiougds._device import Device, end_lingering
-from aiougds._errors import CapabilityError, open_error
+from aiougds._errors import CapabilityError, MemoryLimitError, open_error
 from aiougds._ffi import NULL, ffi, lib, text
 from aiougds._lies import HOW, PAGES
 from aiougds._namespace import Namespace
 from aiougds._options import PRIORITIES, OpenKeywords, OpenOptions, open_options
+from aiougds._unmappable import memlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -121,11 +130,26 @@ def open_emu(address: Address, options: OpenOptions) -> CData:
     return controller
 
 
+def open_kmod(address: Address, options: OpenOptions) -> CData:
+    """Take a controller of the kernel helper and bring it up."""
+    path = ffi.new("char[]", os.fsencode(parse_kmod(address)))
+    ret, err = ffi.new("struct ugds_ctrl **"), ffi.new("struct ugds_error *")
+    code = lib.ugds_open_kmod(path, _open_params(options), ret, err)
+    if code == -ENOMEM:
+        raise MemoryLimitError(f"{address.text}: {text(err.text)}: {memlock()}")
+    if code < 0:
+        words = text(err.text) or os.strerror(-code)
+        raise open_error(code, f"{address.text}: {words}", err.status)
+    controller: CData = ret[0]
+    return controller
+
+
 def _later(what: str) -> Opener:
     def refuse(address: Address, options: OpenOptions) -> CData:
         raise CapabilityError(
             f"{address.text}: {what} comes with a later version of aiougds; this one "
-            "has the embedded controller: 'emu:PATH' over a file, 'emu:' in memory"
+            "has the kernel helper (/dev/ugds_drv0) and the embedded controller: "
+            "'emu:PATH' over a file, 'emu:' in memory"
         )
 
     return refuse
@@ -134,7 +158,8 @@ def _later(what: str) -> Opener:
 TRANSPORTS: Final[dict[str, Opener]] = {
     "emu:": open_emu,
     "vfio:": _later("VFIO"),
-    "/dev/ugds_drv": _later("the kernel helper"),
+    KMOD_PREFIX: open_kmod,
+    KMOD_LINKS: open_kmod,
 }
 
 
@@ -224,8 +249,9 @@ def open(  # noqa: A001
     """Open a namespace, with a controller of its own, at an address.
 
     ``emu:PATH`` is an NVMe controller in software over a file (``?size=1GiB`` makes
-    it), ``emu:`` one in memory. ``nsid`` None takes the lowest namespace that can be
-    used. The keyword arguments are the fields of :class:`OpenOptions`.
+    it), ``emu:`` one in memory, ``/dev/ugds_drvN`` a device that the kernel helper
+    holds. ``nsid`` None takes the lowest namespace that can be used. The keyword
+    arguments are the fields of :class:`OpenOptions`.
 
     ``await`` it for a :class:`Namespace` to close yourself, or use ``async with``.
     Bring-up (NVMe base, clause 3.5.1) runs in a thread; cancelled, it is undone.

@@ -1,7 +1,9 @@
 """Options of ``open``: their types, limits, defaults and environment variables.
 
 An argument wins over its environment variable (``AIOUGDS_DEPTH=128`` and so on),
-which wins over the default. This is the only module that reads the environment.
+which wins over the default. ``UGDS_INTERRUPT_MODE`` (1, on, true or yes) is the
+paper's way to ask for ``mode="interrupt"``, and loses to both. This is the only module
+that reads the environment.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ Edges = Literal["refuse", "bounce"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 ENVIRONMENT: Final = "AIOUGDS_"
+INTERRUPT_MODE: Final = "UGDS_INTERRUPT_MODE"
+_WORDS: Final = {
+    "1": True, "on": True, "true": True, "yes": True,
+    "0": False, "off": False, "false": False, "no": False, "": False,
+}  # fmt: skip
 
 
 class OpenKeywords(TypedDict, total=False):
@@ -137,6 +144,17 @@ def _parse(name: str, raw: str, like: object) -> object:
     return raw
 
 
+def _interrupt_mode(environ: Mapping[str, str]) -> bool:
+    raw = environ.get(INTERRUPT_MODE, "")
+    try:
+        return _WORDS[raw.lower()]
+    except KeyError:
+        raise OptionError(
+            f"environment variable {INTERRUPT_MODE}={raw!r} is neither 1, on, true or "
+            "yes, nor 0, off, false or no"
+        ) from None
+
+
 def _check(name: str, value: object, default: object, limits: object) -> None:
     if name in ("batch_queues", "vectors", "completion") and value is None:
         return
@@ -169,6 +187,8 @@ def open_options(
         raw = environ.get(ENVIRONMENT + name.upper())
         if name not in given and raw is not None:
             value = _parse(name, raw, spec.default)
+        elif name == "mode" and not given.keys() & {"mode", "completion"}:
+            value = "interrupt" if _interrupt_mode(environ) else value
         _check(name, value, spec.default, spec.metadata.get("limits"))
         values[name] = value
     one_of("mode", values["mode"], MODES)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from aiougds._buffer import Memory
 from aiougds._completion import current_home
+from aiougds._device_memory import DeviceMemory, placement
 from aiougds._errors import (
     ClosedError,
     MemoryLayoutError,
@@ -24,6 +25,7 @@ from aiougds._mapping import Mapping
 
 if TYPE_CHECKING:
     from aiougds._device import Device
+    from aiougds._device_memory import Placement
 
 
 class OnDevice(Protocol):
@@ -112,7 +114,9 @@ class PinnedMemory:
         self._wanted: Device | None = device
         if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
             self._map_now(device)
-        self._serial = registered.add(memory.ptr, memory.nbytes, self)
+        self._serial = (
+            registered.add(memory.ptr, memory.nbytes, self) if memory.host else 0
+        )
 
     # As of a slice of everything, so that nobody need tell them apart.
 
@@ -168,8 +172,13 @@ class PinnedMemory:
 
     @property
     def view(self) -> memoryview:
-        """The bytes, without a copy; read-only where the memory is."""
+        """The bytes, without a copy; read-only where the memory is.
+
+        MemoryLayoutError for memory that the host cannot address (a dma-buf).
+        """
         memory = self.memory
+        if isinstance(memory, DeviceMemory):
+            raise memory.no_view("view")
         if isinstance(memory.owner, mmap.mmap):
             return memoryview(memory.owner)
         owner = memory.owner
@@ -185,12 +194,28 @@ class PinnedMemory:
     def __array_interface__(self) -> dict[str, object]:
         """The bytes as a numpy array: ``numpy.asarray(reg)``."""
         memory = self.memory
+        if isinstance(memory, DeviceMemory):
+            raise memory.no_view("an array")
         return {
             "version": 3,
             "shape": (memory.nbytes,),
             "typestr": "|u1",
             "data": (memory.ptr, memory.readonly),
         }
+
+    @property
+    def placement(self) -> Placement:
+        """``host``; of a dma-buf ``device``, or ``system`` where it lies in memory."""
+        traits = [mapping.traits for mapping in self._mappings.values()]
+        return placement(self.memory, traits[0] if traits else 0)
+
+    @property
+    def revocable(self) -> bool:
+        """Whether its owner may take it away (see MemoryRevokedError)."""
+        return any(
+            mapping.traits & lib.UGDS_TRAIT_REVOCABLE
+            for mapping in self._mappings.values()
+        )
 
     @property
     def inflight(self) -> int:
@@ -227,7 +252,7 @@ class PinnedMemory:
     def _forget(self) -> None:
         memory, self._memory = self._memory, None
         self._device = self._wanted = None
-        if memory is not None:
+        if memory is not None and memory.host:
             registered.remove(memory.ptr, memory.nbytes, self._serial)
 
     def abandon(self) -> None:
@@ -284,8 +309,9 @@ class PinnedMemory:
     def __repr__(self) -> str:
         if self._memory is None:
             return f"<Registration of {self.nbytes} bytes, closed>"
+        where = f"at {self._memory.ptr:#x}" if self._memory.host else "of a device"
         return (
-            f"<Registration of {self.nbytes} bytes at {self._memory.ptr:#x}, "
+            f"<Registration of {self.nbytes} bytes {where}, "
             f"{len(self._mappings)} mappings, {self.inflight} in flight>"
         )
 

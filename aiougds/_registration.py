@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from aiougds._buffer import describe
+from aiougds._device_memory import dmabuf_memory
 from aiougds._errors import (
     ArgumentTypeError,
     MemoryTypeError,
@@ -83,6 +84,20 @@ def register(kind: type[P], obj: ForeignMemory, device: Device) -> P:
             "controller"
         )
     return kind(describe(obj), device)
+
+
+def register_dmabuf(
+    kind: type[P],
+    fd: int,
+    offset: int,
+    nbytes: int | None,
+    device: Device,
+    *,
+    require_peer: bool,
+) -> P:
+    """Register a range of a dma-buf with a controller."""
+    device.check_open()
+    return kind(dmabuf_memory(fd, offset, nbytes, require_peer=require_peer), device)
 
 
 def allocate(kind: type[P], nbytes: int, device: Device) -> P:

@@ -23,12 +23,20 @@ STATES: Final[dict[int, State]] = {
 }
 
 
+IOMMUS: Final[dict[int, Literal["none", "identity", "translated", "own"]]] = {
+    lib.UGDS_IOMMU_NONE: "none",
+    lib.UGDS_IOMMU_IDENTITY: "identity",
+    lib.UGDS_IOMMU_TRANSLATED: "translated",
+    lib.UGDS_IOMMU_OWN: "own",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What is in force, not what was asked for."""
 
     transport: str
-    """``emu`` for the embedded controller."""
+    """``emu`` for the embedded controller, ``kmod`` for the kernel helper."""
     direct: bool
     """Whether a device does the DMA."""
     completion: Mode
@@ -36,7 +44,11 @@ class Capabilities:
     queue: Literal["own", "shared"]
     """Whether this loop or thread has (or would get) queue pairs of its own."""
     wake_armed: bool
-    """Interrupts wake an owner only when it asked to be woken."""
+    """Interrupts wake an owner only when it asked to be woken.
+
+    The kernel helper has words for 64 loops and threads; one that gets none is
+    signalled always, and works all the same.
+    """
     stepping: bool
     """A spinning host thread runs the embedded controller itself."""
     inline_reads: bool
@@ -45,6 +57,10 @@ class Capabilities:
     """Pinning needs no system call."""
     hugepages: bool
     """Batch rings are in huge pages."""
+    queue_memory: Literal["hugepage", "coherent", "pages"]
+    """What batch rings lie in: huge pages, memory of the kernel's, ordinary pages."""
+    iommu: Literal["none", "identity", "translated", "own"]
+    """What stands between the device and memory; ``own``: the embedded one's."""
     shadow_doorbells: bool
     arbitration: Literal["rr", "wrr"]
     volatile_write_cache: bool
@@ -90,6 +106,9 @@ class ControllerInfo:
     """What CRD 1 to 3 of a failure stand for; zeros without ``retries``."""
     atomic_write_blocks: int
     """Blocks written in one piece across a power cut."""
+    pci_address: str
+    """Such as ``0000:65:00.0``; empty for the embedded controller."""
+    numa_node: int | None
     open_ms: float
     """How long bring-up took."""
 
@@ -148,8 +167,10 @@ class Quarantined:
     command_id: int
 
 
-def capabilities(device: Device, *, own_queue: bool | None) -> Capabilities:
-    """Read them; ``own_queue`` None: this loop has no channel yet."""
+def capabilities(
+    device: Device, *, own_queue: bool | None, armed: bool | None
+) -> Capabilities:
+    """Read them; ``own_queue`` and ``armed`` None: this loop has no channel yet."""
     info = device.info()
     caps = int(info.caps)
     own = own_queue if own_queue is not None else info.free_queues > 0
@@ -158,11 +179,17 @@ def capabilities(device: Device, *, own_queue: bool | None) -> Capabilities:
         direct=bool(caps & lib.UGDS_CAP_DIRECT),
         completion=device.options.mode,
         queue="own" if own and device.options.mode != "poll" else "shared",
-        wake_armed=bool(caps & lib.UGDS_CAP_ARM),
+        wake_armed=bool(caps & lib.UGDS_CAP_ARM) if armed is None else armed,
         stepping=bool(caps & lib.UGDS_CAP_STEP),
         inline_reads=bool(caps & lib.UGDS_CAP_INLINE_READS),
         map_inline=bool(caps & lib.UGDS_CAP_MAP_INLINE),
         hugepages=bool(caps & lib.UGDS_CAP_HUGEPAGE),
+        queue_memory="hugepage"
+        if caps & lib.UGDS_CAP_HUGEPAGE
+        else "coherent"
+        if caps & lib.UGDS_CAP_COHERENT
+        else "pages",
+        iommu=IOMMUS[info.iommu],
         shadow_doorbells=bool(caps & lib.UGDS_CAP_SHADOW),
         arbitration="wrr" if caps & lib.UGDS_CAP_WRR else "rr",
         volatile_write_cache=bool(caps & lib.UGDS_CAP_VWC),
@@ -199,6 +226,8 @@ def controller_info(device: Device) -> ControllerInfo:
         event_limit=info.aerl + 1,
         retry_delays_s=(info.crdt[0] / 10, info.crdt[1] / 10, info.crdt[2] / 10),
         atomic_write_blocks=info.awupf_blocks,
+        pci_address=text(info.bus),
+        numa_node=None if info.numa_node < 0 else info.numa_node,
         open_ms=info.open_ns / 1e6,
     )
 

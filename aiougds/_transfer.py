@@ -274,6 +274,11 @@ async def transfer(
         return 0
     await current_home().take_cancel()
     if place.ptr & 3 or not aligned:
+        if not place.memory.host:
+            raise AlignmentError(
+                f"{name}: memory of a device is not bounced: give whole blocks, and a "
+                "place in it that is aligned to 4 bytes"
+            )
         clock = Clock(timeout_s)
         return await _bounced(window, place, op, at, length, clock, jit=jit)
     return await _direct(window, place, op, at, length, timeout_s, jit=jit)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiougds._address import Address, EmuNamespace, EmuOptions, parse_emu, split_address
+from aiougds._device_memory import cuda_memory
 from aiougds._errors import UGDSError
 from aiougds._ffi import ffi, lib
 from aiougds._open import TRANSPORTS
+from aiougds._registration import Registration
 from aiougds._status import status_name
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "channel_info",
     "emu_options",
     "parse_address",
+    "register_cuda",
     "status_name",
 ]
 
@@ -78,6 +81,17 @@ def channel_info(target: OnDevice) -> ChannelInfo:
         inflight=lib.ugds_chan_inflight(channel.ptr),
         fd=channel.fd,
     )
+
+
+def register_cuda(ns: Namespace, pointer: int, nbytes: int) -> Registration:
+    """Register CUDA device memory by its address; ``async with`` it.
+
+    Through nvidia_p2p of the kernel driver; any byte range, its 64 KiB pages are
+    pinned. CapabilityError where that cannot be had (``aiougds check`` says why).
+    """
+    device = ns._device
+    device.check_open()
+    return Registration(cuda_memory(pointer, nbytes), device)
 
 
 def bench_cycles(

@@ -49,7 +49,7 @@ def test_every_command_has_help(aiougds: CommandLine, command: str) -> None:
         (("bench", "emu:", "--mix", "101"), "'101' is not a percentage"),
         (("bench", "emu:", "--duration", "soon"), "'soon' is not a time such as 5"),
         (("bench", "emu:", "--mode", "fast"), "invalid choice: 'fast'"),
-        (("info", "nvme0"), "valid are: /dev/ugds_drv, emu:, vfio:"),
+        (("info", "nvme0"), "valid are: /dev/ugds/, /dev/ugds_drv, emu:, vfio:"),
         (("info", "emu:?lbas=512"), "did you mean 'lba'?"),
         (("info", "emu:?lba=1000"), "not a power of two"),
     ],
@@ -65,7 +65,7 @@ def test_failures_are_status_1_in_one_line(
 ) -> None:
     assert "does not exist" in aiougds.fail(1, "info", "emu:absent.img")
     assert "is a directory" in aiougds.fail(1, "info", f"emu:{tmp_path}")
-    assert "later version" in aiougds.fail(1, "info", "/dev/ugds_drv0")
+    assert "is not there" in aiougds.fail(1, "info", "/dev/ugds_drv4096")
     assert "later version" in aiougds.fail(1, "info", "vfio:0000:65:00.0")
 
 

@@ -25,6 +25,7 @@ WRAPPED: Final = {
     "namespace",
     "region",
     "register",
+    "register_dmabuf",
 }
 
 

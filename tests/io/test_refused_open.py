@@ -90,9 +90,21 @@ async def test_a_file_without_a_scheme_gets_a_hint(
     await refuse(world, str(path), AddressError, f"For a file: 'emu:{path}'")
 
 
-@pytest.mark.parametrize("address", ["vfio:0000:65:00.0", "/dev/ugds_drv0"])
-async def test_transports_of_later_versions(world: World, address: str) -> None:
-    await refuse(world, address, CapabilityError, "later version.*'emu:PATH'")
+async def test_transports_of_later_versions(world: World) -> None:
+    words = "later version.*/dev/ugds_drv0.*'emu:PATH'"
+    await refuse(world, "vfio:0000:65:00.0", CapabilityError, words)
+
+
+async def test_addresses_of_the_kernel_helper(world: World) -> None:
+    for address, words in (
+        ("/dev/ugds_drv", "followed by a number"),
+        ("/dev/ugds_drv0x", "followed by a number"),
+        ("/dev/ugds/", "names no device"),
+        ("/dev/ugds_drv0?depth=4", "no options, but .* gives 'depth'"),
+    ):
+        await refuse(world, address, AddressError, words)
+    for address in ("/dev/ugds_drv4096", "/dev/ugds/by-serial/nothing"):
+        await refuse(world, address, AddressNotFoundError, "aiougds bind ADDRESS")
 
 
 async def test_missing_files(world: World, tmp_path: Path) -> None:
@@ -255,3 +267,26 @@ async def test_options_from_the_environment(
         assert ns.controller.capabilities.depth == 9
     monkeypatch.setenv("AIOUGDS_DEPTH", "deep")
     await refuse(world, world.address(), OptionError, "AIOUGDS_DEPTH='deep'")
+
+
+async def test_interrupts_from_the_paper_s_environment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mode(**options: str) -> str:
+        async with world.opening(world.address(), **options) as ns:
+            found: str = ns.controller.capabilities.completion
+            return found
+
+    for text in ("1", "on", "TRUE", "Yes"):
+        monkeypatch.setenv("UGDS_INTERRUPT_MODE", text)
+        assert await mode() == "interrupt"
+        assert await mode(mode="inline") == "inline"
+        assert await mode(completion="adaptive") == "adaptive"
+    monkeypatch.setenv("AIOUGDS_MODE", "poll")
+    assert await mode() == "poll"
+    monkeypatch.delenv("AIOUGDS_MODE")
+    for text in ("0", "off", "False", "no", ""):
+        monkeypatch.setenv("UGDS_INTERRUPT_MODE", text)
+        assert await mode() == "adaptive"
+    monkeypatch.setenv("UGDS_INTERRUPT_MODE", "maybe")
+    await refuse(world, world.address(), OptionError, "='maybe' is neither 1, on, true")

@@ -1,0 +1,127 @@
+"""Memory of devices, and dma-bufs: registered like host memory, but with no view."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, Literal
+
+from aiougds._buffer import Memory
+from aiougds._errors import ArgumentTypeError, MemoryLayoutError, RangeError
+from aiougds._ffi import ffi, lib
+
+if TYPE_CHECKING:
+    from aiougds._device import Device
+
+Placement = Literal["host", "system", "device"]
+
+MOST: Final = (1 << 64) - 1
+
+
+class _Descriptor:
+    """A duplicated file descriptor that ends with its last user."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, fd: int) -> None:
+        self.number = -1
+        try:
+            self.number = os.dup(fd)
+        except OSError as exc:
+            raise MemoryLayoutError(f"fd={fd} is no open descriptor: {exc}") from exc
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+
+
+class DeviceMemory(Memory):
+    """Memory that only a device, or the exporter of a dma-buf, can address."""
+
+    __slots__ = ("_addr", "_fd", "_kind", "_offset", "_peer", "what")
+
+    host = False
+
+    def __init__(
+        self,
+        kind: int,
+        nbytes: int,
+        *,
+        fd: _Descriptor | None = None,
+        addr: int = 0,
+        offset: int = 0,
+        peer: bool = False,
+    ) -> None:
+        # Of an address only its alignment is looked at.
+        super().__init__(addr or offset, nbytes, fd)
+        self._kind = kind
+        self._fd = fd
+        self._addr = addr
+        self._offset = offset
+        self._peer = peer
+        self.what = (
+            f"{nbytes} bytes of device memory at {addr:#x}"
+            if fd is None
+            else f"{nbytes} bytes from byte {offset} on of a dma-buf"
+        )
+
+    def map(self, device: Device, ret_handle: object) -> tuple[int, int]:
+        """Make it reachable for a controller; errno, and what became of it."""
+        native = ffi.new("struct ugds_foreign *")
+        native.kind = self._kind
+        native.fd = -1 if self._fd is None else self._fd.number
+        native.addr, native.offset = self._addr, self._offset
+        native.nbytes = self.nbytes
+        native.flags = lib.UGDS_FOREIGN_PEER if self._peer else 0
+        code = lib.ugds_map_foreign(device.ptr, native, ret_handle)  # type: ignore[arg-type]
+        return code, int(native.ret_traits)
+
+    def no_view(self, what: str) -> MemoryLayoutError:
+        """Return why something cannot be done with it."""
+        return MemoryLayoutError(
+            f"{what}: {self.what} cannot be addressed by the host; read and write it "
+            "by slices of its registration, and look at it where it lies"
+        )
+
+
+def _size(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"{name}={value!r}: an integer is needed")
+    if not 0 <= value <= MOST:
+        raise RangeError(f"{name}={value!r} is outside 0 .. 2**64 - 1")
+    return value
+
+
+def dmabuf_memory(
+    fd: int, offset: int, nbytes: int | None, *, require_peer: bool
+) -> DeviceMemory:
+    """Return a range of a dma-buf; None: up to its end."""
+    holder = _Descriptor(_size(fd, "fd"))
+    at = _size(offset, "offset")
+    try:
+        size = os.lseek(holder.number, 0, os.SEEK_END)
+    except OSError as exc:
+        raise MemoryLayoutError(f"fd={fd} is no dma-buf: {exc}") from exc
+    length = size - at if nbytes is None else _size(nbytes, "nbytes")
+    if length <= 0 or at + length > size:
+        raise RangeError(
+            f"{length} bytes from byte {at} on do not lie in the dma-buf of {size} "
+            "bytes"
+        )
+    return DeviceMemory(
+        lib.UGDS_FOREIGN_DMABUF, length, fd=holder, offset=at, peer=require_peer
+    )
+
+
+def cuda_memory(pointer: int, nbytes: int) -> DeviceMemory:
+    """Return CUDA device memory by its address."""
+    addr, length = _size(pointer, "pointer"), _size(nbytes, "nbytes")
+    if not addr or not length or addr + length > MOST:
+        raise RangeError(f"({addr:#x}, {length}) is no range of device addresses")
+    return DeviceMemory(lib.UGDS_FOREIGN_CUDA, length, addr=addr)
+
+
+def placement(memory: Memory, traits: int) -> Placement:
+    """Return where registered memory lies."""
+    if memory.host:
+        return "host"
+    return "system" if traits & lib.UGDS_TRAIT_SYSTEM else "device"
