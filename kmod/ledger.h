@@ -31,10 +31,10 @@ struct ugds_map_ops {
 	int (*map)(struct ugds_file *f, const struct ugds_drv_map *arg,
 		   struct ugds_mapping **ret_m);
 	/*
-	 * The device reaches the memory no more and it is let go. Called once, in process context,
-	 * sleeps, holds no lock of the core but live (reading or writing). A revocation callback
-	 * may run at the same time until this returns, never after. Called also when the mapping
-	 * was revoked.
+	 * The device reaches the memory no more and it is let go. Called once, in process context;
+	 * sleeps. live is held for reading, or the tenure has ended; no lock of the core that a
+	 * revocation callback takes is held. One may run at the same time until this returns, never
+	 * after. Called also when the mapping was revoked.
 	 */
 	void (*unmap)(struct ugds_mapping *m);
 	/* The last reference is gone: free the object that m lies in. Later than unmap; f may be
@@ -49,6 +49,7 @@ struct ugds_mapping {
 	u64 token; /* 0 until reserved */
 	struct list_head node; /* of ledger->order while published */
 	struct ugds_range range; /* pages it covers, while reserved */
+	bool covered; /* false: it covers none */
 	u32 flags; /* UGDS_DRV_MAP_READ | WRITE */
 	u32 ret_flags; /* UGDS_DRV_MAPPED_* */
 	u32 first_off;
@@ -58,9 +59,11 @@ struct ugds_mapping {
 	atomic_t revoked; /* set by ugds_file_revoke */
 };
 
-/* Charge or uncharge (nr_pages < 0, never fails) pages that became covered or free. Called under
- * the ledger's lock. */
-typedef int (*ugds_charge_fn)(struct ugds_ledger *l, s64 nr_pages);
+/*
+ * Charge or uncharge (nr_pages < 0, never fails) pages that became covered or free by m. Called
+ * under the ledger's lock.
+ */
+typedef int (*ugds_charge_fn)(struct ugds_ledger *l, struct ugds_mapping *m, s64 nr_pages);
 
 struct ugds_limits {
 	u32 max_mappings;

@@ -33,9 +33,8 @@
 struct ugds_vector {
 	spinlock_t lock; /* owners; the interrupt handler takes it */
 	struct list_head owners;
-	u32 nr_owners;
+	u32 nr_owners; /* irq_lock */
 	u32 index;
-	int irq; /* 0: not requested. Under irq_lock */
 	char name[32];
 };
 
@@ -58,26 +57,31 @@ struct ugds_dev {
 		u64 last;
 	} hidden[2]; /* bytes of BAR0 with the MSI-X table and PBA, whole pages; first > last: none
 		      */
-	struct rw_semaphore bar_lock; /* read: a fault inserts a page. write: bar_gone or a reset */
-	bool bar_gone;
+	struct rw_semaphore bar_lock; /* read: a fault inserts a page. write: zap, reset */
 	struct ugds_vector *vectors;
 	u32 nr_vectors;
 	spinlock_t dma_lock; /* bus mastering, cut, and the owner's state */
 	bool dma_on;
 	bool cut; /* bus mastering was taken away from a controller that may have been enabled */
-	bool in_reset; /* our own: reset_prepare keeps quiet */
+	struct task_struct *resetter; /* our own reset runs: reset_prepare keeps quiet */
 };
 
-/* One open of the device. Counted by the file and by its memory mappings. */
+/* One armed word. */
+struct ugds_word {
+	struct eventfd_ctx *event; /* of the bindings, which hold it */
+	u32 bindings;
+};
+
+/* One open of the device. */
 struct ugds_file {
-	struct kref ref;
 	struct ugds_dev *dev; /* referenced */
 	struct mm_struct *mm; /* of the opener; compared, and charged */
 	struct mmu_notifier notifier;
 	struct pid *pid; /* thread group of the opener */
 	struct address_space *mapping;
 	struct rw_semaphore live; /* read: a call. write: the end of the tenure */
-	bool ended; /* live */
+	int ended; /* live: 0, or what calls answer */
+	bool bar_gone; /* dev->bar_lock */
 	struct mutex reset_lock;
 	struct ugds_ledger ledger;
 	atomic_t nr_revoked;
@@ -88,7 +92,7 @@ struct ugds_file {
 	struct xarray bindings;
 	u64 last_binding;
 	u32 nr_bindings;
-	unsigned long *words_used;
+	struct ugds_word *words; /* irq_lock */
 	void *armed;
 	struct page *dummy[2]; /* of all ones: stand in for the register page, and for all others of
 				  BAR0 */
@@ -113,5 +117,70 @@ void ugds_file_revoke(struct ugds_mapping *m);
 void ugds_iommu_flush(struct device *dev);
 
 extern const struct ugds_map_ops ugds_host_ops;
+
+/* main.c */
+struct ugds_dev *ugds_dev_get(unsigned int minor); /* NULL: none is bound there */
+void ugds_dev_put(struct ugds_dev *dev);
+
+/* cdev.c */
+int ugds_cdev_init(dev_t first, unsigned int nr);
+void ugds_cdev_done(void);
+
+/* file.c */
+struct ugds_file *ugds_file_open(struct ugds_dev *dev, struct address_space *mapping);
+void ugds_file_close(struct ugds_file *f);
+/* The function is removed: dev->lock and the device lock are held. */
+void ugds_dev_end_tenure(struct ugds_dev *dev);
+
+/* control.c */
+bool ugds_can_reset(struct ugds_dev *dev);
+void ugds_dev_cut(struct ugds_dev *dev, u32 why);
+/* CC.EN = 0 awaited, else a reset of the function; bus mastering is off in any case. */
+void ugds_dev_stop(struct ugds_dev *dev, bool device_locked);
+int ugds_file_reset(struct ugds_file *f, u32 how);
+void ugds_file_set_state(struct ugds_file *f, u32 state);
+/* Set the eventfd of state changes (a reference is taken over; NULL: leave it). The state. */
+u32 ugds_file_watch(struct ugds_file *f, struct eventfd_ctx *event);
+bool ugds_file_is_revoked(struct ugds_file *f);
+
+/* bar.c */
+int ugds_bar_init(struct ugds_dev *dev);
+void ugds_bar_done(struct ugds_dev *dev);
+int ugds_bar_mmap(struct ugds_file *f, struct vm_area_struct *vma);
+void ugds_bar_zap(struct ugds_file *f);
+
+/* irq.c */
+int ugds_irq_init(struct ugds_dev *dev);
+void ugds_irq_done(struct ugds_dev *dev);
+int ugds_irq_bind(struct ugds_file *f, struct ugds_drv_irq_bind *arg);
+int ugds_irq_unbind(struct ugds_file *f, u64 id);
+void ugds_irq_unbind_all(struct ugds_file *f);
+void ugds_irq_signal_all(struct ugds_dev *dev);
+
+/* map.c */
+u64 ugds_map_caps(struct ugds_file *f);
+int ugds_map(struct ugds_file *f, struct ugds_drv_map *arg, void __user *user);
+int ugds_queue(struct ugds_file *f, struct ugds_drv_queue_alloc *arg, void __user *user);
+int ugds_extents(struct ugds_file *f, struct ugds_drv_extents *arg, void __user *user);
+int ugds_unmap(struct ugds_file *f, const struct ugds_drv_unmap *arg);
+void ugds_unmap_all(struct ugds_file *f);
+/* Objects of all kinds that exist: +1 and -1 by who makes and frees them. */
+void ugds_count_mapping(int by);
+long ugds_nr_mappings(void);
+
+/* queue_mem.c */
+int ugds_queue_alloc(struct ugds_file *f, struct ugds_drv_queue_alloc *arg,
+		     struct ugds_mapping **ret_m);
+int ugds_queue_mmap(struct ugds_file *f, struct vm_area_struct *vma);
+bool ugds_queue_is_mapped(struct ugds_mapping *m);
+
+/* host_mem.c */
+int ugds_charge(struct ugds_ledger *l, struct ugds_mapping *m, s64 nr_pages);
+
+/* topology.c */
+u32 ugds_iommu_of(struct device *dev); /* UGDS_DRV_IOMMU_* */
+/* The DMA layer may copy through memory of its own instead of mapping. */
+bool ugds_dma_may_bounce(struct device *dev);
+int ugds_topology(struct ugds_file *f, struct ugds_drv_topology *arg);
 
 #endif
