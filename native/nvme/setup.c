@@ -63,6 +63,8 @@ static int set_arbitration(struct nvme_ctrl *c, struct nvme_err *err)
 		return 0;
 	rc = set_feature(c, NVME_FEAT_ARBITRATION, (c->p.arb_burst & 7) | c->p.wrr_weights << 8, &dw0,
 			 &status);
+	if (rc && status && !c->wrr)
+		return 0; /* the burst is a wish, and there are controllers that have one of their own */
 	if (rc)
 		nvme_err_set(err, rc, status,
 			     "the controller refused arbitration burst %u, weights 0x%06x: %s (status 0x%x)",

@@ -131,6 +131,29 @@ static void test_shapes(void)
 	works(&r, "doorbell buffer with a stride", look_shadow);
 }
 
+/* The second Set Features of a bring-up is about arbitration. */
+static void test_arbitration_refused(void)
+{
+	const struct emu_fault fault = {
+		.action = EMU_FAULT_STATUS,
+		.qid = 0,
+		.opcode = NVME_ADM_SET_FEATURES,
+		.nsid = EMU_ANY,
+		.skip = 1,
+		.count = 1,
+		.status = NVME_STATUS(NVME_SCT_CMD, 0x0e), /* not changeable */
+	};
+	struct rig r;
+
+	rig_init(&r);
+	r.op.arb_burst = 7;
+	if (okf(!rig_open_fault(&r, &fault), "a burst that cannot be chosen: opens (%s)", r.err.text))
+		rig_close(&r, "a burst that cannot be chosen");
+	rig_init(&r);
+	r.ep.wrr = r.op.wrr = true;
+	refused(&r, &fault, "weights that cannot be chosen", -EIO, "refused arbitration burst 0");
+}
+
 static void test_namespaces(void)
 {
 	struct rig r;
@@ -233,6 +256,7 @@ static void test_speed(void)
 int main(void)
 {
 	test_shapes();
+	test_arbitration_refused();
 	test_namespaces();
 	test_refusals();
 	test_speed();
