@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from aiougds._completion_thread import blocking_depth, state, thread_home
 from aiougds._errors import WrongLoopError
 from aiougds._ffi import Record
-from aiougds._home import UNKNOWN, Home, Line, Signal
+from aiougds._home import UNKNOWN, Errand, Home, Line, Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -168,6 +168,44 @@ class AsyncioHome(Home):
             return future.result()
         if undo is not None and future.exception() is None:
             result = future.result()
+            await self.off_loop(lambda: undo(result))
+        raise cancelled
+
+    async def patiently(
+        self,
+        work: Callable[[], T],
+        undo: Callable[[T], object],
+        grace_s: float,
+        timeout_s: float | None,
+    ) -> T:
+        errand = Errand(work, undo)
+        future = self.loop.run_in_executor(None, errand.run)
+        now = self.loop.time
+        wait_s = None if timeout_s is None else timeout_s + grace_s
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            await asyncio.wait({future}, timeout=wait_s)
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+            end = now() + grace_s
+            with _anyio_shield():
+                while not future.done() and now() < end:
+                    # Asked again to stop: it gets no more time.
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.wait({future}, timeout=max(0.0, end - now()))
+        if not future.done():
+            if errand.leave():
+                raise cancelled or TimeoutError
+            with _anyio_shield():
+                while not future.done():  # it has ended; the loop hears of it soon
+                    try:
+                        await asyncio.wait({future})
+                    except asyncio.CancelledError as exc:
+                        cancelled = cancelled or exc
+        if cancelled is None:
+            return cast("T", future.result())
+        if future.exception() is None:
+            result = cast("T", future.result())
             await self.off_loop(lambda: undo(result))
         raise cancelled
 

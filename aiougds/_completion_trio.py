@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, cast
 import outcome
 import trio
 
-from aiougds._home import Home, Line, Signal
+from aiougds._home import Errand, Home, Line, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +132,47 @@ class TrioHome(Home):
         self, work: Callable[[], T], undo: Callable[[T], object] | None = None
     ) -> T:
         return await trio.to_thread.run_sync(work)
+
+    async def patiently(
+        self,
+        work: Callable[[], T],
+        undo: Callable[[T], object],
+        grace_s: float,
+        timeout_s: float | None,
+    ) -> T:
+        errand = Errand(work, undo)
+        ended = trio.Event()
+        box: list[outcome.Outcome[T | None]] = []
+
+        def take(result: outcome.Outcome[T | None]) -> None:
+            box.append(result)
+            ended.set()
+
+        def deliver(result: outcome.Outcome[T | None]) -> None:
+            with contextlib.suppress(trio.RunFinishedError):
+                self.token.run_sync_soon(take, result)
+
+        trio.lowlevel.start_thread_soon(errand.run, deliver)
+        limit = float("inf") if timeout_s is None else timeout_s + grace_s
+        try:
+            with trio.move_on_after(limit):
+                await ended.wait()
+        except trio.Cancelled:
+            with trio.move_on_after(grace_s, shield=True):
+                await ended.wait()
+            if not errand.leave():
+                with trio.CancelScope(shield=True):
+                    await ended.wait()
+                    if isinstance(box[0], outcome.Value):
+                        value = cast("T", box[0].value)
+                        await trio.to_thread.run_sync(undo, value)
+            raise
+        if not ended.is_set():
+            if errand.leave():
+                raise TimeoutError
+            with trio.CancelScope(shield=True):
+                await ended.wait()
+        return cast("T", box[0].unwrap())
 
     async def readable(self, fd: int) -> None:
         await trio.lowlevel.wait_readable(fd)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+import threading
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from aiougds._ffi import Record, lib
 
@@ -42,6 +43,39 @@ class Line(Protocol):
     def block(self, timeout_ns: int = 0) -> None: ...
     def strand(self, keep: object) -> None: ...
     def retire(self) -> None: ...
+
+
+class Errand(Generic[T]):
+    """Work for a thread, whose result the thread itself undoes once nobody waits."""
+
+    __slots__ = ("_done", "_left", "_lock", "_undo", "_work")
+
+    def __init__(self, work: Callable[[], T], undo: Callable[[T], object]) -> None:
+        self._work = work
+        self._undo = undo
+        self._lock = threading.Lock()
+        self._done = self._left = False
+
+    def run(self) -> T | None:
+        """Do the work; None when it was left meanwhile."""
+        try:
+            result = self._work()
+        except BaseException:
+            if self._left:  # nobody is there to hear of it
+                return None
+            raise
+        with self._lock:
+            self._done = True
+            if not self._left:
+                return result
+        self._undo(result)
+        return None
+
+    def leave(self) -> bool:
+        """Wait no longer; False: it is done, and its result is the caller's."""
+        with self._lock:
+            self._left = not self._done
+            return self._left
 
 
 class Home:
@@ -123,6 +157,20 @@ class Home:
         """Run what blocks in a thread and wait for its end, cancelled or not.
 
         ``undo`` gets the result that a cancellation leaves without a taker.
+        """
+        return work()
+
+    async def patiently(
+        self,
+        work: Callable[[], T],
+        undo: Callable[[T], object],
+        grace_s: float,
+        timeout_s: float | None,
+    ) -> T:
+        """Run what blocks in a thread, and wait so long for its end.
+
+        Cancelled, or with ``timeout_s`` over, for ``grace_s`` more: then the thread is
+        left alone, and undoes its work when it has ended. A TimeoutError says that.
         """
         return work()
 

@@ -318,22 +318,33 @@ async def _direct(
     if inline:
         mapping = Mapping(device, memory)
     else:
-        mapping = await home.off_loop(lambda: Mapping(device, memory), Mapping.release)
+        # Cancelled or late while pinning: nothing is sent.
+        late = OperationTimeoutError(
+            f"{NAMES[op & 0xFF]} of {length} bytes at offset {at} did not end "
+            f"within {timeout_s=}: it was never sent, as pinning its memory took that "
+            "long; register it"
+        )
+        grace_s = device.options.cancel_grace_s
+        try:
+            mapping = await home.patiently(
+                lambda: Mapping(device, memory), Mapping.release, grace_s, timeout_s
+            )
+        except TimeoutError:
+            raise late from None
     device.jit_pins += 1
     try:
-        if not inline:  # cancelled or late while pinning: nothing is sent
+        if not inline:
             await home.breathe()
             if clock.over():
-                raise OperationTimeoutError(
-                    f"{NAMES[op & 0xFF]} of {length} bytes at offset {at} did not end "
-                    f"within timeout_s={timeout_s:g}: it was never sent, as pinning "
-                    "its memory took that long; register it"
-                )
+                raise late
             timeout_s = clock.left()
         pinned = place._replace(handle=mapping.handle, keep=mapping)
         return await issue(window, pinned, length, at, op, timeout_s)
     finally:
-        mapping.release()
+        if inline:
+            mapping.release()
+        else:  # it may take as long as pinning did
+            await home.off_loop(mapping.release)
 
 
 def _take_bounce(device: Device) -> Mapping:
