@@ -16,7 +16,7 @@ LINES = ("6.1", "6.12")
 METAS = ("linux-image-{line}-amd64", "linux-image-amd64")
 
 DRIVERS = ("block", "char", "dma-buf", "gpu/drm/vgem", "gpu/drm/drm", "infiniband")
-MORE_DRIVERS = ("net/dummy", "nvme", "uio", "vfio", "virtio")
+MORE_DRIVERS = ("md/dm-mod", "net/dummy", "nvme", "uio", "vfio", "virtio")
 TREES = ("arch", "block", "crypto", "fs", "lib", "net", "virt")
 WANTED = re.compile(
     r"\./(boot/(vmlinuz|config)|lib/modules/[^/]+/"

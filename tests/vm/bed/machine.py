@@ -49,7 +49,8 @@ class Controller:
 
     ``vectors`` is the size of its MSI-X table, by default one for each queue and the
     admin queue. ``port=True`` puts it behind a root port, from which it can be
-    unplugged. Controllers that name the same ``subsystem`` belong to it.
+    unplugged. Controllers that name the same ``subsystem`` belong to it, and have its
+    name as serial number.
     """
 
     serial: str = "nv0"

@@ -104,7 +104,8 @@ def controller_devices(machine: Machine, controller: Controller) -> list[Propert
     device: Properties = {
         "driver": "nvme",
         "id": controller.serial,
-        "serial": controller.serial,
+        # The controllers of a subsystem have to have one serial number.
+        "serial": controller.subsystem or controller.serial,
         "mdts": controller.mdts,
         "max_ioqpairs": controller.queues,
         "msix_qsize": vectors,
