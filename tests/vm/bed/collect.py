@@ -11,6 +11,7 @@ from vm.bed.launch import Options, end_guests, guests_at_once, launch
 from vm.bed.run import GuestRun, Result
 
 TAIL = 150  # lines of a log in a report
+SHORT_TAIL = 5
 WHOLE = "guest"  # the test that stands for the guest itself
 
 
@@ -73,15 +74,17 @@ class CheckItem(pytest.Item):
     def runtest(self) -> None:
         result = self.config.stash[fleet_key].result(self.node.nodeid)
         if self.name == WHOLE:
-            wrong = result.trouble
+            wrong, lines = result.trouble, TAIL
             seconds = f"boot {result.boot_s} s, in all {result.seconds:.1f} s"
             self.add_report_section("call", "guest", seconds)
         else:
             outcome = result.outcome(self.name)
             wrong = "" if outcome.state == "passed" else outcome.detail
+            # One lost guest is one long report, and many short ones.
+            lines = TAIL if outcome.state == "failed" else SHORT_TAIL
         if wrong:
-            self.add_report_section("call", "guest console", tail(result.console))
-            self.add_report_section("call", "guest kernel log", tail(result.dmesg))
+            for what, text in (("console", result.console), ("dmesg", result.dmesg)):
+                self.add_report_section("call", f"guest {what}", tail(text, lines))
             raise CheckFailed(wrong)
 
     def repr_failure(
@@ -95,8 +98,8 @@ class CheckItem(pytest.Item):
         return str(self.path), None, f"{self.node.name}: {self.name}"
 
 
-def tail(text: str) -> str:
-    return "\n".join(text.splitlines()[-TAIL:])
+def tail(text: str, lines: int) -> str:
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def selected_by_run(items: list[pytest.Item]) -> dict[GuestNode, list[str]]:

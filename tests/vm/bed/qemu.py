@@ -37,11 +37,16 @@ def peer_file(share: Path, name: str) -> Path:
     return share / "peers" / name
 
 
-def injected(blocks: Blocks) -> list[Properties]:
-    return [
+def breakable(blocks: Blocks) -> Properties:
+    """Return the layer that fails or holds I/Os."""
+    errors = [
         {"event": "none", "iotype": e.on, "sector": e.sector, "errno": e.errno}
         for e in blocks.errors
     ]
+    layer: Properties = {"driver": "blkdebug"}
+    if errors:
+        layer["inject-error"] = errors
+    return layer
 
 
 def chain(name: str, blocks: Blocks, share: Path) -> list[Properties]:
@@ -56,7 +61,7 @@ def chain(name: str, blocks: Blocks, share: Path) -> list[Properties]:
         layers.append({"driver": "throttle", "throttle-group": f"tg-{name}"})
     if blocks.errors or blocks.suspend:
         # To hold an I/O, it has to be right below the top.
-        layers.append({"driver": "blkdebug", "inject-error": injected(blocks)})
+        layers.append(breakable(blocks))
     layers.append({"driver": "raw"})
     found: list[Properties] = []
     for depth, layer in enumerate(layers):
@@ -192,7 +197,9 @@ def shared_folder(tag: str, path: Path, readonly: bool) -> list[str]:
 
 def kernel_options(machine: Machine, boot: Boot) -> str:
     options = ["console=ttyS0", "quiet", "loglevel=4", "panic=-1", "oops=panic"]
-    options += ["log_buf_len=4M", "random.trust_cpu=on"]
+    options += ["log_buf_len=4M", "printk.devkmsg=on", "random.trust_cpu=on"]
+    # A busy host stops a guest for seconds: that is nobody's stall.
+    options += ["rcupdate.rcu_cpu_stall_timeout=120"]
     if machine.iommu:
         options.append("intel_iommu=on")
     return " ".join((*options, *machine.kernel_options, *boot.options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import re
 import subprocess
 import time
@@ -77,6 +78,13 @@ class Ground:
             return inside[0]
         return at
 
+    def is_present(self, name: str) -> bool:
+        """Whether the bus has a device: not while it is unplugged."""
+        try:
+            return self.folder(name).exists()
+        except FileNotFoundError:
+            return False
+
     def address(self, name: str) -> str:
         """Return the PCI address of a device: ``0000:00:0a.0``."""
         return self.folder(name).name
@@ -88,7 +96,8 @@ class Ground:
         self.release(name)
         (PCI / "drivers_probe").write_text(folder.name)
         if self.driver(name) != driver:
-            raise RuntimeError(f"{driver} did not take {name}: {self.driver(name)} has")
+            has = self.driver(name)
+            raise RuntimeError(f"{driver} did not take {name}; its driver: {has}")
 
     def release(self, name: str) -> None:
         """Take a device from the driver that has it, if one has."""
@@ -130,6 +139,12 @@ class Ground:
 
     def load(self, module: Module) -> None:
         self.run("insmod", module["path"], *module["parameters"])
+
+    def bar(self, name: str, number: int = 2) -> mmap.mmap:
+        """Map a BAR of a device that no driver has claimed; enable the device first."""
+        path = self.folder(name) / f"resource{number}"
+        with path.open("r+b", buffering=0) as file:
+            return mmap.mmap(file.fileno(), path.stat().st_size)
 
     def far_side(self, peer: str) -> Path:
         """Return the file behind a peer's memory: what arrived, seen from outside."""

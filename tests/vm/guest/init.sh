@@ -1,12 +1,15 @@
 #!/bin/busybox sh
 # The guest's first program, from the initramfs: the host's file system, copy-on-write, as root; then process 1.
 bb=/bin/busybox
+at() { echo "GUEST $1 at $($bb cut -d' ' -f1 $2/proc/uptime) s"; }
 fail() { echo "GUEST cannot $*"; $bb sync; $bb poweroff -f; }
 
 $bb mount -t proc proc /proc && $bb mount -t sysfs sys /sys && $bb mount -t devtmpfs dev /dev || fail "mount /proc, /sys, /dev"
+at "initramfs"
 option() { $bb sed -n "s/.*\bvm\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 libraries=$(option modules) start=$(option start)
 echo 30 >/proc/sys/kernel/hung_task_timeout_secs
+echo 60 >/proc/sys/kernel/watchdog_thresh
 for module in /modules/*.ko; do $bb insmod "$module" || fail "load $module"; done
 
 nine=trans=virtio,version=9p2000.L,msize=524288,access=any
@@ -25,4 +28,5 @@ $bb ln -s /proc/self/fd /new/dev/fd
 $bb mount -t 9p -o $nine,cache=none share /new/run/vm || fail "mount the share for results"
 $bb mount --bind "/new$libraries" /new/lib/modules || fail "find the kernel's modules"
 $bb ip link set lo up
+at "root" /new
 exec $bb switch_root /new /bin/busybox sh "$start"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 WARNING = 4
 OURS = re.compile(r"ugds_drv\b")
 SPLAT = re.compile(
-    r"DMAR:.*fault|^WARNING:|^BUG:|\bBUG: |\bOops\b|^UBSAN:|^INFO: task .* blocked"
+    r"DMAR:.*fault|^WARNING:|\bBUG\b|\bOops\b|^UBSAN:|^INFO: task .* blocked"
     r"|general protection fault|refcount_t:|KFENCE:|detected stall|soft lockup"
 )
 # What any module that is not Debian's own makes the kernel say.

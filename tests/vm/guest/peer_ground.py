@@ -13,15 +13,22 @@ from vm.guest.peers import Peer
 PAGE, MIB = 4096, 1 << 20
 
 
+def node(ground: Ground, name: str) -> str:
+    """Have the helper take a controller; return its device node."""
+    if ground.driver(name) != "ugds_drv":
+        ground.bind(name, "ugds_drv")
+    (made,) = (ground.folder(name) / "ugds_drv").iterdir()
+    return f"/dev/{made.name}"
+
+
 @contextmanager
 def both(ground: Ground) -> Iterator[tuple[Drv, Peer]]:
     """Give an open controller and a BAR; afterwards nothing may be left of either."""
-    if ground.driver("nv0") != "ugds_drv":
-        ground.bind("nv0", "ugds_drv")
+    path = node(ground, "nv0")
     with Peer(0) as peer:
         before = peer.info()
         assert before.idle, before
-        with Drv() as opened:
+        with Drv(path) as opened:
             yield opened, peer
         after = peer.info()
         assert after.idle, after
