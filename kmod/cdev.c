@@ -12,10 +12,10 @@
 
 static bool allow_no_iommu;
 module_param(allow_no_iommu, bool, 0644);
-MODULE_PARM_DESC(
-	allow_no_iommu,
-	"let openers without CAP_SYS_RAWIO use devices that no IOMMU translates for. RISK: such an "
-	"opener can make the device read and write all memory of this machine (default: off)");
+/* clang-format off */
+MODULE_PARM_DESC(allow_no_iommu,
+		 "let openers without CAP_SYS_RAWIO use devices that no IOMMU translates for. RISK: such an opener can make the device read and write all memory of this machine (default: off)");
+/* clang-format on */
 
 static int may_open(struct ugds_dev *dev)
 {

@@ -53,7 +53,7 @@ int ugds_extents_add_sgt(struct ugds_extents *e, struct sg_table *sgt, u64 skip,
 
 	if (!nbytes || (skip | nbytes) & (page_size - 1))
 		return -EINVAL;
-	for_each_sgtable_dma_sg (sgt, sg, i) {
+	for_each_sgtable_dma_sg(sgt, sg, i) {
 		u64 iova = sg_dma_address(sg);
 		u64 have = sg_dma_len(sg);
 		u64 end;

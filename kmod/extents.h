@@ -7,7 +7,7 @@
 #include "uapi/ugds_ioctl.h"
 
 /* 64 GiB of memory that lies scattered in 4 KiB pages; what is in larger pieces takes fewer. */
-#define UGDS_MAX_EXTENTS (1u << 24)
+#define UGDS_MAX_EXTENTS BIT(24)
 
 struct sg_table;
 
@@ -17,8 +17,10 @@ struct ugds_extents {
 	u32 room;
 };
 
-/* Append [iova, iova + nbytes), merged with the last one where it continues it. -EINVAL empty or
- * wraps, -E2BIG too many. */
+/*
+ * Append [iova, iova + nbytes), merged with the last one where it continues it. -EINVAL empty or
+ * wraps, -E2BIG too many.
+ */
 int ugds_extents_add(struct ugds_extents *e, u64 iova, u64 nbytes);
 
 /*

@@ -24,7 +24,7 @@ static void unpin(struct host_mem *h)
 	struct scatterlist *sg;
 	unsigned int i;
 
-	for_each_sgtable_sg (&h->append.sgt, sg, i) {
+	for_each_sgtable_sg(&h->append.sgt, sg, i) {
 		unpin_user_page_range_dirty_lock(sg_page(sg), sg->length >> PAGE_SHIFT, dirty);
 		cond_resched();
 	}

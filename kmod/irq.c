@@ -26,7 +26,7 @@ static irqreturn_t fired(int irq, void *arg)
 	struct binding *b;
 
 	spin_lock_irqsave(&vector->lock, flags);
-	list_for_each_entry (b, &vector->owners, node) {
+	list_for_each_entry(b, &vector->owners, node) {
 		/*
 		 * Fully ordered: the owner sets its word, fences and looks at the queue once more.
 		 * Either it sees the completion that caused this, or its word is seen here.
@@ -49,7 +49,7 @@ void ugds_irq_signal_all(struct ugds_dev *dev)
 		struct ugds_vector *vector = &dev->vectors[i];
 
 		spin_lock_irqsave(&vector->lock, flags);
-		list_for_each_entry (b, &vector->owners, node)
+		list_for_each_entry(b, &vector->owners, node)
 			ugds_eventfd_signal(b->event);
 		spin_unlock_irqrestore(&vector->lock, flags);
 	}
@@ -198,7 +198,7 @@ void ugds_irq_unbind_all(struct ugds_file *f)
 	unsigned long id;
 
 	mutex_lock(&f->irq_lock);
-	xa_for_each (&f->bindings, id, b) {
+	xa_for_each(&f->bindings, id, b) {
 		xa_erase(&f->bindings, id);
 		release(f, b);
 	}

@@ -3,7 +3,7 @@
 #include "ledger.h"
 
 /* Queue memory has its token in its mmap() offset: see queue_mem.c. */
-#define LAST_TOKEN (1ull << 40)
+#define LAST_TOKEN BIT_ULL(40)
 
 void ugds_mapping_init(struct ugds_mapping *m, const struct ugds_map_ops *ops, struct ugds_file *f,
 		       u32 flags)

@@ -37,8 +37,7 @@ struct ugds_map_ops {
 	 * after. Called also when the mapping was revoked.
 	 */
 	void (*unmap)(struct ugds_mapping *m);
-	/* The last reference is gone: free the object that m lies in. Later than unmap; f may be
-	 * gone. */
+	/* The last reference is gone: free the object of m. After unmap; f may be gone. */
 	void (*free)(struct ugds_mapping *m);
 };
 
@@ -71,8 +70,8 @@ struct ugds_limits {
 };
 
 struct ugds_ledger {
-	struct mutex lock; /* cover, counts; mmap_lock is taken inside (charge). Never taken in a
-			      revocation callback. */
+	/* Cover and counts. mmap_lock is taken inside (charge); no revocation callback takes it. */
+	struct mutex lock;
 	struct xarray by_token; /* its own lock serves look-ups, also under mmap_lock */
 	struct list_head order; /* by_token's lock; oldest first */
 	struct ugds_cover cover;
@@ -106,8 +105,10 @@ void ugds_ledger_unreserve(struct ugds_ledger *l, struct ugds_mapping *m);
 void ugds_ledger_publish(struct ugds_ledger *l, struct ugds_mapping *m);
 /* The mapping with this token and a reference to it, or NULL. */
 struct ugds_mapping *ugds_ledger_get(struct ugds_ledger *l, u64 token);
-/* Take it out; the ledger's reference goes to the caller. One caller wins, others get NULL. token
- * 0: the newest. */
+/*
+ * Take it out; the ledger's reference goes to the caller. One caller wins, others get NULL.
+ * token 0: the newest.
+ */
 struct ugds_mapping *ugds_ledger_take(struct ugds_ledger *l, u64 token);
 
 #endif

@@ -24,10 +24,10 @@
 #define UGDS_ARMED_ORDER 2
 #define UGDS_ARMED_STRIDE 64
 #define UGDS_ARMED_WORDS ((PAGE_SIZE << UGDS_ARMED_ORDER) / UGDS_ARMED_STRIDE)
-#define UGDS_QUEUE_MAX (4ull << 20)
-#define UGDS_QUEUE_TOTAL (1ull << 30)
-#define UGDS_MAX_MAPPINGS (1u << 20)
-#define UGDS_MAX_MAP_BYTES (1ull << 40)
+#define UGDS_QUEUE_MAX BIT_ULL(22)
+#define UGDS_QUEUE_TOTAL BIT_ULL(30)
+#define UGDS_MAX_MAPPINGS BIT(20)
+#define UGDS_MAX_MAP_BYTES BIT_ULL(40)
 
 /* One vector and whom it wakes. */
 struct ugds_vector {
@@ -94,8 +94,7 @@ struct ugds_file {
 	u32 nr_bindings;
 	struct ugds_word *words; /* irq_lock */
 	void *armed;
-	struct page *dummy[2]; /* of all ones: stand in for the register page, and for all others of
-				  BAR0 */
+	struct page *dummy[2]; /* all ones: for the register page, and for all others of BAR0 */
 };
 
 static inline struct device *ugds_file_device(struct ugds_file *f)
@@ -112,8 +111,10 @@ static inline struct device *ugds_file_device(struct ugds_file *f)
  */
 void ugds_file_revoke(struct ugds_mapping *m);
 
-/* After an IOMMU unmapping, before the pages are let go: an IOMMU that defers its flushes would let
- * the device reach them. Sleeps not. */
+/*
+ * After an IOMMU unmapping, before the pages are let go: an IOMMU that defers its flushes would let
+ * the device reach them. Does not sleep.
+ */
 void ugds_iommu_flush(struct device *dev);
 
 extern const struct ugds_map_ops ugds_host_ops;
