@@ -41,7 +41,7 @@ LONG: Final = settings(
 )
 
 
-@pytest.mark.long  # on a busy machine its clocks run out in other orders
+@pytest.mark.soak
 @pytest.mark.timeout(600)  # a failure takes its time to shrink
 @pytest.mark.parametrize(("home", "examples"), [("loops", 40), ("threads", 30)])
 def test_histories(home: str, examples: int) -> None:
