@@ -100,7 +100,7 @@ def bind(args: argparse.Namespace, system: System) -> Report:
 
 def _bind(system: System, function: Function, *, named: bool, do: bool) -> Report:
     with claimed(system, function) as contents:
-        found = [*_unknown(function), *uses(system, function)]
+        found = [*_unknown(system, function), *uses(system, function)]
         told = {item.device for item in found if not item.overridable}
         disks = {disk.node: disk.partitions for disk in function.disks}
         for item in contents:
@@ -129,10 +129,10 @@ def _told(item: Obstacle, told: set[str], disks: dict[str, tuple[str, ...]]) -> 
     return item.device in told or any(part in told for part in parts)
 
 
-def _unknown(function: Function) -> list[Obstacle]:
+def _unknown(system: System, function: Function) -> list[Obstacle]:
     """Only the nvme driver knows what a drive holds, and its serial number."""
     if function.driver == binding.KERNELS and function.serial:
-        return []
+        return _unfinished(system, function)
     if function.driver is None:
         holder = "has no driver, so what it holds and who it is cannot be seen"
     elif function.driver == binding.KERNELS:
@@ -143,6 +143,20 @@ def _unknown(function: Function) -> list[Obstacle]:
     return [
         Obstacle(kind="unknown", device=function.address, holder=holder, remedy=remedy)
     ]
+
+
+def _unfinished(system: System, function: Function) -> list[Obstacle]:
+    """Namespaces appear one by one when a controller starts: none is not empty."""
+    node = f"/dev/{function.controller}"
+    state = system.text(f"{function.folder}/nvme/{function.controller}/state")
+    if state not in (None, "live"):
+        holder, remedy = f"is {state}, and not live", f"wait, or see dmesg for {node}"
+        return [Obstacle(kind="unknown", device=node, holder=holder, remedy=remedy)]
+    if function.disks:
+        return []
+    holder = "shows no namespace: it has none, or is still looked through"
+    remedy = f"wait a moment; nvme list-ns {node} --all tells whether there is one"
+    return [Obstacle(kind="unreadable", device=node, holder=holder, remedy=remedy)]
 
 
 def _by_hand(function: Function) -> str:

@@ -8,6 +8,7 @@ from aiougds.cli._common import add_output, add_sysroot
 from aiougds.cli._console import Console
 from aiougds.cli._host.functions import functions
 from aiougds.cli._host.obstacles import uses
+from aiougds.cli._host.scene import look_around
 from aiougds.cli._host.system import System
 from aiougds.cli._units import as_bytes
 
@@ -46,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
 
 def show(system: System, console: Console) -> None:
     """Print them all."""
-    found = [(function, uses(system, function)) for function in functions(system)]
+    drives = functions(system)
+    scene = look_around(system, drives)
+    found = [(function, uses(system, function, scene)) for function in drives]
     if console.quiet:
         all_of_it = [describe(function, held) for function, held in found]
         console.json({"schema": SCHEMA, "functions": all_of_it})

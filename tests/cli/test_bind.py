@@ -248,10 +248,26 @@ def test_a_namespace_of_no_size_is_not_taken_for_empty(tmp_path: Path) -> None:
     assert kinds(move(Kernel(machine))) == ["unreadable"]
 
 
-def test_a_drive_without_namespaces_holds_nothing(tmp_path: Path) -> None:
+def test_no_namespace_yet_is_not_taken_for_empty(tmp_path: Path) -> None:
+    """The kernel looks for namespaces after the controller is there."""
     machine = Machine(tmp_path / "none")
     machine.nvme(sizes=())
-    assert move(Kernel(machine)).after is not None
+    report = move(Kernel(machine))
+    assert kinds(report) == ["unreadable"]
+    assert "still looked through" in report.refusal()
+    assert move(Kernel(machine), serial="S1").after is not None
+
+
+@pytest.mark.parametrize("state", ["new", "resetting", "connecting", "dead"])
+def test_a_controller_that_is_not_live_is_not_touched(
+    machine: Machine, kernel: Kernel, state: str
+) -> None:
+    machine.put(f"{FOLDER}/nvme/nvme0/state", f"{state}\n")
+    report = move(kernel, serial="S1")
+    assert kinds(report) == ["unknown"]
+    assert f"/dev/nvme0 is {state}, and not live" in report.refusal()
+    machine.put(f"{FOLDER}/nvme/nvme0/state", "live\n")
+    assert move(kernel).after is not None
 
 
 @pytest.mark.parametrize("driver", [None, "vfio-pci"])

@@ -200,6 +200,26 @@ def test_processes_that_have_it_open(machine: Machine, node: str) -> None:
     )
 
 
+def test_the_module_tells_the_owner_of_a_node_to_everybody(machine: Machine) -> None:
+    """Others' file descriptors are seen by root alone."""
+    folder = machine.function("0000:70:00.0", driver="ugds_drv")
+    owner = machine.put(f"{folder}/ugds_drv/ugds_drv3/owner", "0\n")
+    assert found(machine, "0000:70:00.0") == []
+    owner.write_text("100\n")
+    machine.put("/proc/100/comm", "python3\n")
+    told = ("process", "/dev/ugds_drv3", "is open in python3 (process 100)")
+    assert only(machine, "0000:70:00.0")[:3] == told
+    machine.process(100, "python3", "/dev/ugds_drv3")
+    assert only(machine, "0000:70:00.0")[:3] == told
+
+
+def test_a_guest_that_has_it_through_vfio(machine: Machine) -> None:
+    machine.function("0000:70:00.0", driver="vfio-pci", group=9)
+    machine.process(100, "qemu", "/dev/vfio/vfio", "/dev/vfio/9")
+    told = ("process", "/dev/vfio/9", "is open in qemu (process 100)")
+    assert only(machine, "0000:70:00.0")[:3] == told
+
+
 def test_exported_over_fabrics(machine: Machine) -> None:
     place = "/sys/kernel/config/nvmet/subsystems/nqn.x/namespaces/7"
     machine.put(f"{place}/device_path", "/dev/nvme0n1\n")

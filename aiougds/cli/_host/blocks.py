@@ -72,9 +72,8 @@ def _disk(system: System, name: str) -> Disk:
     )
 
 
-def stack(system: System, disk: Disk) -> list[Layer]:
+def stack(system: System, disk: Disk, loops: dict[str, list[str]]) -> list[Layer]:
     """Return the disk and all that lies on it, each once, from below."""
-    loops = _loops(system)
     layers = {disk.name: Layer(disk.name, disk.name, "disk")}
 
     def climb(name: str) -> None:
@@ -100,7 +99,7 @@ def _directly_on(
         yield Layer(loop, name, "loop")
 
 
-def _loops(system: System) -> dict[str, list[str]]:
+def loops(system: System) -> dict[str, list[str]]:
     """Map block devices to the loop devices over them, which are no holders of them."""
     found: dict[str, list[str]] = {}
     for name in system.names("/sys/block"):

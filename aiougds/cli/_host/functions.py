@@ -33,6 +33,7 @@ class Function:
     override: str | None
     controller: str | None  # nvme0
     node: str | None  # /dev/ugds_drv0
+    node_folder: str | None  # of that node, in sysfs
     model: str | None
     serial: str | None
     firmware: str | None
@@ -57,6 +58,8 @@ class Function:
     @property
     def nodes(self) -> list[str]:
         """All device nodes through which the drive may be used."""
+        if self.driver == "vfio-pci" and self.iommu_group:
+            return [f"/dev/vfio/{self.iommu_group}"]
         nodes = [f"/dev/{self.controller}"] if self.controller else []
         nodes += [self.node] if self.node else []
         for disk in self.disks:
@@ -86,6 +89,7 @@ def read_function(system: System, address: str) -> Function:
     if not controller and kept is not None:
         model, serial, known_from = kept.model, kept.serial, "bind"
     override = system.text(f"{folder}/driver_override")
+    node_folder = _node_folder(system, folder)
     numa = system.number(f"{folder}/numa_node")
     group = system.target(f"{folder}/iommu_group")
     groups = f"/sys/kernel/iommu_groups/{group}"
@@ -96,7 +100,8 @@ def read_function(system: System, address: str) -> Function:
         driver=system.target(f"{folder}/driver"),
         override=override if override not in (None, "", "(null)") else None,
         controller=controller,
-        node=_node(system, folder),
+        node=node_folder and f"/dev/{node_folder.rpartition('/')[2]}",
+        node_folder=node_folder,
         model=model or None,
         serial=serial or None,
         firmware=system.text(f"{where}/firmware_rev") if controller else None,
@@ -115,7 +120,7 @@ def _child(system: System, folder: str, prefix: str) -> str | None:
     return found[0] if found else None
 
 
-def _node(system: System, folder: str) -> str | None:
+def _node_folder(system: System, folder: str) -> str | None:
     """The character device is a child of the function, below its class's name."""
     if system.target(f"{folder}/driver") != OURS:
         return None
@@ -124,7 +129,7 @@ def _node(system: System, folder: str) -> str | None:
             continue
         child = _child(system, f"{folder}/{name}", OURS)
         if child is not None:
-            return f"/dev/{child}"
+            return f"{folder}/{name}/{child}"
     return None
 
 

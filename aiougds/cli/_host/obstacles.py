@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from aiougds.cli._host.blocks import BLOCK, Layer, node_of, stack
 from aiougds.cli._host.functions import siblings
 from aiougds.cli._host.holders import holder_of
-from aiougds.cli._host.mounts import btrfs_members, mounts, swaps
-from aiougds.cli._host.processes import openers
+from aiougds.cli._host.scene import Scene, look_around
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aiougds.cli._host.blocks import Disk
     from aiougds.cli._host.functions import Function
-    from aiougds.cli._host.mounts import Mount
     from aiougds.cli._host.processes import Process
     from aiougds.cli._host.system import System
 
@@ -52,21 +50,24 @@ class Obstacle:
         return f"{self.device} {self.holder}"
 
 
-def uses(system: System, function: Function) -> list[Obstacle]:
+def uses(
+    system: System, function: Function, scene: Scene | None = None
+) -> list[Obstacle]:
     """Return who uses a function, as far as sysfs and procfs tell."""
+    if scene is None:
+        scene = look_around(system, [function])
     found = list(_of_the_function(system, function))
-    mounted, swapped, members = mounts(system), swaps(system), btrfs_members(system)
     for disk in function.disks:
-        for layer in stack(system, disk):
+        for layer in stack(system, disk, scene.loops):
             node = node_of(system, layer.name)
-            found += _mounted(system, node, layer, disk, mounted, members)
-            if layer.name in swapped:
+            found += _mounted(system, node, layer, disk, scene)
+            if layer.name in scene.swapped:
                 holder = "is swapped to" + _over(layer, disk)
                 found.append(_use("swap", node, holder, f"swapoff {node}"))
             found += _stacked(system, layer)
     found += [
         _use("process", process.node, f"is open in {process}", _end(process))
-        for process in openers(system, function.nodes)
+        for process in scene.opened(function.nodes)
     ]
     found += _exported(system, function)
     return list(dict.fromkeys(found))
@@ -92,23 +93,22 @@ def _mounted(
     node: str,
     layer: Layer,
     disk: Disk,
-    mounted: list[Mount],
-    members: dict[str, str],
+    scene: Scene,
 ) -> Iterator[Obstacle]:
     number = system.text(f"{BLOCK}/{layer.name}/dev")
     points = [
         mount.point
-        for mount in mounted
+        for mount in scene.mounted
         if layer.name in mount.sources or mount.device == number
     ]
     for point in dict.fromkeys(points):
         holder = f"is mounted at {point}" + _over(layer, disk)
         yield _use("mounted", node, holder, f"umount {point}")
-    uuid = members.get(layer.name)
+    uuid = scene.members.get(layer.name)
     if uuid is None or points:
         return
-    others = {name for name, other in members.items() if other == uuid}
-    where = next((m.point for m in mounted if m.sources & others), None)
+    others = {name for name, other in scene.members.items() if other == uuid}
+    where = next((m.point for m in scene.mounted if m.sources & others), None)
     holder = f"is part of Btrfs {uuid}, mounted" + (f" at {where}" if where else "")
     remedy = f"umount {where}" if where else "unmount that Btrfs where it is mounted"
     yield _use("mounted", node, holder + _over(layer, disk), remedy)
@@ -132,10 +132,6 @@ def _of_the_function(system: System, function: Function) -> Iterator[Obstacle]:
             f"has {function.virtual_functions} virtual functions, which end with it",
             f"echo 0 > {function.folder}/sriov_numvfs",
         )
-    group = f"/dev/vfio/{function.iommu_group}"
-    if function.driver == "vfio-pci":
-        for process in openers(system, [group]):
-            yield _use("claimed", group, f"is open in {process}", _end(process))
     for other in siblings(system, function):
         yield _use(
             "shared",

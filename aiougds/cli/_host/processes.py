@@ -22,6 +22,17 @@ class Process(NamedTuple):
         return f"{self.name} (process {self.pid})"
 
 
+def owner(system: System, folder: str, node: str) -> Process | None:
+    """Return the owner of a node of ours, as the module tells everybody.
+
+    It has the device for itself until it ends, whatever became of its file descriptor.
+    """
+    pid = system.number(f"{folder}/owner")
+    if not pid or pid == os.getpid():
+        return None
+    return Process(pid, system.text(f"/proc/{pid}/comm") or "?", node)
+
+
 def openers(system: System, nodes: Iterable[str]) -> list[Process]:
     """Return who else has one of the nodes open; others' processes only for root.
 

@@ -195,8 +195,9 @@ def stays_while_it_is_open(ground: Ground) -> None:
         assert said.status == 1
         assert f"is open in sh (process {child.pid})" in said.out
         assert ground.driver("nv0") == "ugds_drv"
-        (held,) = listed(ground, "nv0")["held_by"]  # type: ignore[misc]
-        assert held["kind"] == "process"
+        held = listed(ground, "nv0")["held_by"]
+        assert isinstance(held, list)
+        assert [item["kind"] for item in held] == ["process"]
     assert aiougds("unbind", own, "--yes").status == 0
 
 

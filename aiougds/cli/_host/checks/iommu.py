@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiougds.cli._host import access
 from aiougds.cli._host.checks.finding import Finding, fail, ok, warn
-from aiougds.cli._host.functions import DEVICES, functions
+from aiougds.cli._host.functions import DEVICES, OURS, functions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,12 @@ def iommu(system: System) -> Iterator[Finding]:
     if any(drive.iommu_type == "identity" for drive in off):
         text += " (passed through)"
     text += ": a drive reaches all memory, so its opener needs CAP_SYS_RAWIO"
+    if system.text(f"/sys/module/{OURS}/parameters/allow_no_iommu") == "Y":
+        text += ", or none, as allow_no_iommu is set: whoever may open it reads and "
+        text += "writes all memory"
+        fix = f"{turn_on(system)}; or load {OURS} without allow_no_iommu"
+        yield warn("iommu", text, fix)
+        return
     if access.capable(system, access.CAP_SYS_RAWIO):
         yield warn("iommu", f"{text}, which this process has", turn_on(system))
         return

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 from aiougds.cli._host import access
 from aiougds.cli._host.checks.finding import Finding, fail, ok, warn
 from aiougds.cli._host.functions import OURS, functions
-from aiougds.cli._host.processes import openers
+from aiougds.cli._host.scene import look_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aiougds.cli._host.access import Answer
+    from aiougds.cli._host.functions import Function
     from aiougds.cli._host.system import System
 
     Ask = Callable[[System, str], Answer]
@@ -75,15 +76,15 @@ def nodes(system: System, ask: Ask = access.ask) -> Iterator[Finding]:
             text = f"{function.address} is with {OURS}, but its node is not in /dev"
             yield fail("devices", text, "mount devtmpfs, or have udev running")
         else:
-            yield _node(system, node, ask)
+            yield _node(system, function, node, ask)
 
 
-def _node(system: System, node: str, ask: Ask) -> Finding:
+def _node(system: System, function: Function, node: str, ask: Ask) -> Finding:
     mode = stat.S_IMODE(os.stat(system.path(node)).st_mode)
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         text = f"{node} is open to everybody (mode {mode:04o}): a drive reaches memory"
         return fail(node, text, f"chmod 0660 {node}; chgrp {GROUP} {node}")
-    holders = openers(system, [node])
+    holders = look_around(system, [function]).opened([node])
     if holders:
         return ok(node, f"in use by {holders[0]}")
     return _answer(node, ask(system, node))

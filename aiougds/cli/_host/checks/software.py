@@ -79,7 +79,7 @@ def module(system: System) -> Iterator[Finding]:
             "module",
             f"{OURS} is not loaded, and there is none for this kernel",
             "build it for this kernel and install it, with DKMS or make -C kmod "
-            "install; the kernel's headers are needed",
+            "modules modules_install && depmod; the kernel's headers are needed",
         )
         return
     text = f"{OURS} is not loaded; {built[0]} can be"
