@@ -40,7 +40,7 @@ def install_wheel(session: nox.Session) -> None:
 def c_sources() -> list[str]:
     return sorted(
         str(path.relative_to(ROOT))
-        for top in ("native", "tests")
+        for top in ("kmod", "native", "tests")
         for path in (ROOT / top).rglob("*.[ch]")
     )
 

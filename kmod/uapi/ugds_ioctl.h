@@ -29,9 +29,11 @@
 
 #define UGDS_DRV_CAP_HOST (1ull << 0) /* MAP_HOST */
 #define UGDS_DRV_CAP_DMABUF (1ull << 1) /* MAP_DMABUF: built in */
-#define UGDS_DRV_CAP_DMABUF_P2P (1ull << 2) /* importers that reach device memory are accepted by exporters */
+#define UGDS_DRV_CAP_DMABUF_P2P \
+	(1ull << 2) /* importers that reach device memory are accepted by exporters */
 #define UGDS_DRV_CAP_CUDA (1ull << 3) /* nvidia_p2p_* was found just now */
-#define UGDS_DRV_CAP_CUDA_PERSISTENT (1ull << 4) /* pages that are not revoked when they are freed */
+#define UGDS_DRV_CAP_CUDA_PERSISTENT \
+	(1ull << 4) /* pages that are not revoked when they are freed */
 #define UGDS_DRV_CAP_FLR (1ull << 5) /* RESET can reset the function */
 #define UGDS_DRV_CAP_IOMMU (1ull << 6) /* bus addresses are translated for this function */
 #define UGDS_DRV_CAP_ARM (1ull << 7) /* armed words */
@@ -62,7 +64,8 @@ struct ugds_drv_info {
 
 /* ---- mmap() offsets ---- */
 
-#define UGDS_DRV_MMAP_BAR0 0x0ull /* uncached; pages with the MSI-X table or PBA are refused (-EACCES) */
+#define UGDS_DRV_MMAP_BAR0 \
+	0x0ull /* uncached; pages with the MSI-X table or PBA are refused (-EACCES) */
 #define UGDS_DRV_MMAP_ARMED (1ull << 40) /* a page of armed words */
 #define UGDS_DRV_MMAP_QUEUE (2ull << 40) /* and above: what QUEUE_ALLOC returned */
 /*
@@ -87,9 +90,11 @@ struct ugds_drv_extent {
 /* ret_flags */
 #define UGDS_DRV_MAPPED_SYSTEM (1u << 0) /* DMABUF: it lies in system memory, not in a device */
 #define UGDS_DRV_MAPPED_PERSISTENT (1u << 1) /* CUDA: it stays although the owner frees it */
-#define UGDS_DRV_MAPPED_REVOCABLE (1u << 2) /* the exporter may take it away: see UGDS_DRV_STATE_REVOKED */
+#define UGDS_DRV_MAPPED_REVOCABLE \
+	(1u << 2) /* the exporter may take it away: see UGDS_DRV_STATE_REVOKED */
 
-#define UGDS_DRV_MAP_HOST 0 /* vaddr: pages of the caller, pinned for long, charged to RLIMIT_MEMLOCK */
+#define UGDS_DRV_MAP_HOST \
+	0 /* vaddr: pages of the caller, pinned for long, charged to RLIMIT_MEMLOCK */
 #define UGDS_DRV_MAP_DMABUF 1 /* fd, offset, nbytes: a dma-buf, attached and pinned */
 #define UGDS_DRV_MAP_CUDA 2 /* vaddr: CUDA device memory through nvidia_p2p_* */
 
@@ -193,7 +198,8 @@ struct ugds_drv_state {
 	__u64 ret_pinned_bytes;
 };
 
-#define UGDS_DRV_RESET_STOP_DMA 0 /* bus mastering off: the device reaches no memory until START_DMA */
+#define UGDS_DRV_RESET_STOP_DMA \
+	0 /* bus mastering off: the device reaches no memory until START_DMA */
 #define UGDS_DRV_RESET_START_DMA \
 	1 /* on; -EPERM while CC.EN is set after STOP_DMA or a revoke: it would go on where it was cut */
 #define UGDS_DRV_RESET_DISABLE 2 /* CC.EN = 0, CSTS.RDY = 0 awaited as CAP.TO says (-ETIMEDOUT) */
@@ -216,7 +222,8 @@ struct ugds_drv_reset {
 #define UGDS_DRV_PATH_UNKNOWN 0
 #define UGDS_DRV_PATH_SWITCH 1 /* below one switch, and ACS lets them talk directly */
 #define UGDS_DRV_PATH_REDIRECTED 2 /* below one switch, but ACS sends it through the root complex */
-#define UGDS_DRV_PATH_ROOT 3 /* below one root complex: whether it forwards is the platform's affair */
+#define UGDS_DRV_PATH_ROOT \
+	3 /* below one root complex: whether it forwards is the platform's affair */
 #define UGDS_DRV_PATH_APART 4 /* different root complexes */
 
 /* About this function, and with peer_valid about the way to another one, named by its PCI address. -ENXIO: no such function. */
