@@ -36,10 +36,11 @@ static void end_tenure(struct ugds_file *f, int why, bool device_locked)
 	up_write(&f->live);
 
 	ugds_dev_stop(dev, device_locked);
-	ugds_file_set_state(f, why == -ENODEV ? UGDS_DRV_STATE_REMOVED : 0);
 	ugds_irq_signal_all(dev);
 	ugds_irq_unbind_all(f);
 	ugds_unmap_all(f);
+	/* Whoever reads of the removal finds all of it done. */
+	ugds_file_set_state(f, why == -ENODEV ? UGDS_DRV_STATE_REMOVED : 0);
 
 	spin_lock_irqsave(&dev->dma_lock, irq);
 	dev->owner = NULL;
