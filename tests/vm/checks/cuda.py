@@ -12,8 +12,8 @@ from vm.guest import drv
 from vm.guest.check import check
 from vm.guest.drv import Drv
 from vm.guest.ground import Ground
-from vm.guest.peer_ground import MIB, bar_address, both, error_of, refused
-from vm.guest.peers import Nvp2p
+from vm.guest.peer_ground import MIB, bar_address, both, error_of, node, refused
+from vm.guest.peers import Nvp2p, Peer
 
 GPU_PAGE = 65536
 NEW, OLD, NOGPL = "nvp2p", "nvp2p_old", "nvp2p_nogpl"
@@ -223,13 +223,14 @@ def pages_are_freed_while_they_are_got(ground: Ground) -> None:
 
 @check(limit_s=60)
 def a_process_ends_while_its_pages_are_freed(ground: Ground) -> None:
-    with both(ground) as (_, peer):
+    path = node(ground, "nv0")
+    with Peer(0) as peer:
         va = peer.va
     with driver(ground, OLD) as nv:
 
         def work() -> None:
             for _ in range(20):
-                with Drv() as own:
+                with Drv(path) as own:
                     for _ in range(4):
                         error_of(own.map_cuda, va, MIB)
 

@@ -12,7 +12,7 @@ from vm.guest import drv, peers
 from vm.guest.check import check
 from vm.guest.drv import Drv
 from vm.guest.ground import Ground
-from vm.guest.peer_ground import MIB, PAGE, bar_address, both, refused
+from vm.guest.peer_ground import MIB, PAGE, bar_address, both, node, refused
 from vm.guest.peers import Peer, udmabuf
 
 
@@ -184,12 +184,12 @@ def a_fence_is_awaited_for_a_bounded_time(ground: Ground) -> None:
 
 @check()
 def a_wait_for_a_fence_can_be_killed(ground: Ground) -> None:
-    ground.bind("nv0", "ugds_drv")
+    path = node(ground, "nv0")
     with Peer(0) as peer, peer.exported(0, MIB, peers.FENCE) as fd:
         child = os.fork()
         if not child:
             try:
-                Drv().map_dmabuf(fd, MIB)
+                Drv(path).map_dmabuf(fd, MIB)
             finally:
                 os._exit(1)
         while not peer.info().maps:
@@ -232,11 +232,10 @@ def the_memory_stays_while_it_is_mapped(ground: Ground) -> None:
 
 @check()
 def two_controllers_share_a_buffer(ground: Ground) -> None:
-    ground.bind("nv1", "ugds_drv")
     with (
         both(ground) as (own, peer),
         peer.exported(0, MIB) as fd,
-        Drv("/dev/ugds_drv1") as other,
+        Drv(node(ground, "nv1")) as other,
     ):
         one, two = own.map_dmabuf(fd, MIB), other.map_dmabuf(fd, MIB)
         assert one.nbytes == two.nbytes == MIB

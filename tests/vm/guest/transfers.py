@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 
 import aiougds
 from vm.guest.peer_ground import MIB, PAGE
@@ -22,14 +22,14 @@ TARGET = 16 * MIB  # and what is behind is written to
 Range = tuple[int, int]
 
 
-def sizes(every_up_to: int) -> Iterator[int]:
-    """Every size of whole blocks up to one, then those round powers of two to 8 MiB."""
+def sizes(every_up_to: int, most: int) -> Iterator[int]:
+    """Every size of whole blocks up to one, then those round powers of two."""
     yield from range(BLOCK, every_up_to + 1, BLOCK)
     power = 2 * every_up_to
-    while power < MOST:
+    while power < most:
         yield from (power - BLOCK, power, power + BLOCK)
         power *= 2
-    yield from (MOST - BLOCK, MOST)
+    yield from (most - BLOCK, most)
 
 
 class Slots:
@@ -82,6 +82,15 @@ def target(n: int, nbytes: int) -> int:
     return TARGET + n * (nbytes + 3 * BLOCK)
 
 
+async def error_in(call: Awaitable[object]) -> aiougds.UGDSError | None:
+    """Await what is to fail; return its exception."""
+    try:
+        await call
+    except aiougds.UGDSError as error:
+        return error
+    return None
+
+
 async def read(
     ns: aiougds.Namespace, reg: aiougds.Registration, slots: Slots, way: int
 ) -> None:
@@ -110,9 +119,10 @@ async def read_all(
     far: mmap.mmap,
     image: bytes,
     every_up_to: int,
+    most: int = MOST,
 ) -> None:
     """Read every size at every offset, and look at each byte from the far side."""
-    for way, nbytes in enumerate(sizes(every_up_to)):
+    for way, nbytes in enumerate(sizes(every_up_to, most)):
         slots = Slots(far, nbytes)
         slots.clear()
         await read(ns, reg, slots, way)
@@ -126,10 +136,11 @@ async def write_all(
     far: mmap.mmap,
     disk_bytes: int,
     every_up_to: int,
+    most: int = MOST,
 ) -> None:
     """Write every size from every offset; host memory sees what reached the disk."""
     async with ns.allocate(MOST) as host:
-        for way, nbytes in enumerate(sizes(every_up_to)):
+        for way, nbytes in enumerate(sizes(every_up_to, most)):
             fits = (disk_bytes - TARGET) // (nbytes + 3 * BLOCK)
             slots = Slots(far, nbytes, min(len(OFFSETS), fits))
             data = slots.fill()

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from vm.bed.kernels import LINES
-from vm.bed.machine import Controller, Machine, Peer
+from dataclasses import replace
+
+from vm.bed.machine import Blocks, Controller, Machine, Peer
 from vm.bed.run import GuestRun
 
 MACHINE = Machine(
-    controllers=(Controller("nv0"), Controller("nv1")),
+    controllers=(Controller("nv0"), Controller("nv1", (Blocks(throttle=True),))),
     peers=(Peer("peer0", 256), Peer("peer1", 8192)),
 )
 MODULES = ("kmod/ugds_drv.ko", "tests/vm/kmod/peer/peerbar.ko")
+CALLS = ("vm.checks.dmabuf", "vm.checks.revoked", "vm.checks.cuda")
+TRANSFERS = ("vm.checks.p2p", "vm.checks.taken")
 
 RUNS = tuple(
     GuestRun(
-        f"peer-{line}",
-        ("vm.checks.dmabuf", "vm.checks.revoked", "vm.checks.cuda"),
+        f"peer-{line}-{'iommu' if iommu else 'direct'}",
+        (*CALLS, *TRANSFERS),
         kernel=line,
-        machine=MACHINE,
+        machine=replace(MACHINE, iommu=iommu),
         modules=MODULES,
     )
-    for line in LINES
+    for line, iommu in (("6.12", False), ("6.1", True))
 )
