@@ -69,6 +69,16 @@ def _reason(number: int) -> tuple[type[UGDSError], str]:
                 "pages of it are registered in another manner (another kind of memory, "
                 "or read-only); close that registration first"
             )
+        case errno.EINVAL:
+            return MemoryLayoutError, (
+                "it is no dma-buf, or one whose exporter gives pieces that are no "
+                "whole pages"
+            )
+        case errno.EBUSY:
+            return MemoryLayoutError, (
+                "its exporter did not pin it; what else has it pinned, or its GPU "
+                "has no room for it"
+            )
         case errno.EXDEV:
             return MemoryLayoutError, (
                 "it lies in system memory, and require_peer=True was given"
