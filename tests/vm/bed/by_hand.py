@@ -20,7 +20,10 @@ from vm.bed.launch import Options, boot, launch, make_plan, share_for
 from vm.bed.machine import Machine, Peer
 from vm.bed.modules import BuildFailed, module
 from vm.bed.needs import Missing, require
+from vm.bed.newest import build_for_newest
 from vm.bed.run import GuestRun, fate
+
+NEWEST = "newest"  # to build against, not to boot
 
 
 def show_kernels(args: argparse.Namespace) -> int:
@@ -32,9 +35,13 @@ def show_kernels(args: argparse.Namespace) -> int:
 
 
 def build(args: argparse.Namespace) -> int:
-    for line in [args.kernel] if args.kernel else LINES:
+    for line in [args.kernel] if args.kernel else (*LINES, NEWEST):
         for wanted in args.module:
-            print(module(kernel(line), wanted))
+            folder, _, name = wanted.rpartition("/")
+            if line == NEWEST:
+                print(build_for_newest(folder) / name)
+            else:
+                print(module(kernel(line), wanted))
     return 0
 
 
@@ -127,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("build", help="build kernel modules")
     command.set_defaults(call=build)
     command.add_argument("module", nargs="+", help="such as kmod/ugds_drv.ko")
-    command.add_argument("--kernel", choices=LINES)
+    command.add_argument("--kernel", choices=(*LINES, NEWEST))
     command = commands.add_parser("check", help="run checks in a guest")
     command.set_defaults(call=check)
     command.add_argument("check", nargs="+", metavar="MODULE[:NAME,..]")

@@ -13,6 +13,7 @@ from vm.bed.cache import made_once
 from vm.bed.initramfs import closure, cpio
 from vm.bed.kernels import WANTED, Kernel
 from vm.bed.launch import command_script
+from vm.bed.newest import NAME, numbers
 from vm.guest.check import checks_in
 from vm.guest.pattern import SECTOR, pattern
 
@@ -57,6 +58,13 @@ def test_modules_come_after_those_they_need(tmp_path: Path) -> None:
 )
 def test_only_what_guests_use_is_unpacked(path: str, wanted: bool) -> None:
     assert bool(WANTED.match(path)) == wanted
+
+
+def test_newest_release_is_told_by_its_numbers() -> None:
+    names = ("7.2.11+deb13-amd64", "7.10.1+deb13-amd64", "7.2.9+deb13-amd64")
+    assert max(names, key=numbers) == "7.10.1+deb13-amd64"
+    assert NAME.match(f"linux-headers-{names[0]} - Linux for 64-bit PCs")
+    assert not NAME.match("linux-headers-7.2.11+deb13-rt-amd64 - Linux")
 
 
 def test_every_sector_of_every_disk_differs() -> None:
