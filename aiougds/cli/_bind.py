@@ -111,9 +111,10 @@ def _bind(system: System, function: Function, *, named: bool, do: bool) -> Repor
         report = Report(
             "bind", function, obstacles=tuple(found), named=named, steps=move.steps()
         )
+        if report.allowed:
+            binding.needs_driver(system, OURS)
         if not (do and report.allowed):
             return report
-        binding.needs_driver(system, OURS)
         binding.remember(system, function)
         try:
             binding.carry_out(system, move)
@@ -183,9 +184,10 @@ def _unbind(system: System, function: Function, *, do: bool) -> Report:
     move = binding.to_the_kernel(system, function)
     found = tuple(uses(system, function))
     report = Report("unbind", function, obstacles=found, steps=move.steps())
+    if report.allowed:
+        binding.needs_driver(system, move.driver)
     if not (do and report.allowed):
         return report
-    binding.needs_driver(system, move.driver)
     binding.carry_out(system, move)
     record.forget(system, function.address)
     return report.finished(read_function(system, function.address))

@@ -315,11 +315,14 @@ def test_unbind_waits_for_the_program_that_uses_it(
     assert kernel.log == []
 
 
-def test_the_module_has_to_be_there(machine: Machine, kernel: Kernel) -> None:
+@pytest.mark.parametrize("yes", [False, True])
+def test_the_module_has_to_be_there(
+    machine: Machine, kernel: Kernel, yes: bool
+) -> None:
     for name in ("bind", "unbind"):
         machine.at(f"{DRIVERS}/ugds_drv/{name}").unlink()
     with pytest.raises(CommandError, match="nothing was changed: modprobe ugds_drv"):
-        move(kernel)
+        move(kernel, yes=yes)
     assert kernel.log == []
     assert kernel.names("/run/aiougds") == []
 

@@ -94,7 +94,7 @@ def test_a_line_that_is_no_mount_is_passed_over(machine: Machine) -> None:
 
 def test_swap_partition_and_not_a_swap_file(machine: Machine) -> None:
     machine.partition("nvme0n1", 3)
-    machine.add("/proc/swaps", "/swapfile  file 1024 0 -2")
+    machine.add("/proc/swaps", "/mnt/nvme0n1p3  file 1024 0 -2")  # of that name
     assert found(machine) == []
     machine.add("/proc/swaps", "/dev/nvme0n1p3  partition 1024 0 -2")
     node = "/dev/nvme0n1p3"
