@@ -46,8 +46,8 @@ class Capabilities:
     wake_armed: bool
     """Interrupts wake an owner only when it asked to be woken.
 
-    The kernel helper has words for 64 loops and threads; one that gets none is
-    signalled always, and works all the same.
+    The kernel helper has words for some hundred loops and threads; one that gets none
+    is signalled always, and works all the same.
     """
     stepping: bool
     """A spinning host thread runs the embedded controller itself."""

@@ -50,7 +50,7 @@ struct ugds_drv_info {
 	__u32 nr_vectors; /* MSI-X vectors that were granted */
 	__u32 vector_owners; /* bindings that one vector can have */
 	__u32 max_mappings; /* of one open file */
-	__u32 armed_words; /* in the page at UGDS_DRV_MMAP_ARMED, one in each armed_stride bytes */
+	__u32 armed_words; /* in the pages at UGDS_DRV_MMAP_ARMED, one in each armed_stride bytes */
 	__u32 armed_stride;
 	__s32 numa_node; /* -1: none is known */
 	__u32 domain; /* of the PCI address */
@@ -66,7 +66,7 @@ struct ugds_drv_info {
 
 #define UGDS_DRV_MMAP_BAR0 \
 	0x0ull /* uncached; pages with the MSI-X table or PBA are refused (-EACCES) */
-#define UGDS_DRV_MMAP_ARMED (1ull << 40) /* a page of armed words */
+#define UGDS_DRV_MMAP_ARMED (1ull << 40) /* the pages of armed words */
 #define UGDS_DRV_MMAP_QUEUE (2ull << 40) /* and above: what QUEUE_ALLOC returned */
 /*
  * All are MAP_SHARED only, are not inherited by fork (VM_DONTCOPY) and cannot grow (VM_DONTEXPAND). When the function goes away,

@@ -20,7 +20,8 @@ struct kmod {
 	struct ugds_drv_info info;
 	uint32_t iommu; /* NVME_IOMMU_* */
 	volatile uint8_t *bar;
-	uint8_t *armed; /* the page of wake-up words, NULL: there is none */
+	uint8_t *armed; /* the pages of wake-up words, NULL: there are none */
+	size_t armed_bytes;
 	_Atomic uint64_t words[KMOD_WORDS_MOST / 64]; /* taken ones */
 	pthread_mutex_t lock; /* the lists; never on the I/O path */
 	struct kmod_queue *queues;

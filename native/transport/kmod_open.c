@@ -95,9 +95,12 @@ static int map_all(struct kmod *k, const char *path, char *err, size_t err_len)
 		return rc;
 	}
 	k->bar = p;
-	if (!(k->info.caps & UGDS_DRV_CAP_ARM) || k->info.armed_stride < sizeof(uint32_t))
+	if (!(k->info.caps & UGDS_DRV_CAP_ARM) || k->info.armed_stride < sizeof(uint32_t) ||
+	    !k->info.armed_words)
 		return 0;
-	p = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), prot, MAP_SHARED, k->fd, (off_t)UGDS_DRV_MMAP_ARMED);
+	k->armed_bytes =
+		align_up((size_t)k->info.armed_words * k->info.armed_stride, (uint64_t)sysconf(_SC_PAGESIZE));
+	p = mmap(NULL, k->armed_bytes, prot, MAP_SHARED, k->fd, (off_t)UGDS_DRV_MMAP_ARMED);
 	if (p == MAP_FAILED) {
 		rc = -errno;
 		SAY("the wake-up words of %s cannot be mapped: %s", path, strerror(-rc));
@@ -112,7 +115,7 @@ void kmod_unmap_all(struct kmod *k)
 	if (k->bar)
 		munmap((void *)(uintptr_t)k->bar, (size_t)k->info.bar_map_bytes);
 	if (k->armed)
-		munmap(k->armed, (size_t)sysconf(_SC_PAGESIZE));
+		munmap(k->armed, k->armed_bytes);
 	k->bar = NULL;
 	k->armed = NULL;
 }

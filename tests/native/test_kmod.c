@@ -334,6 +334,24 @@ static void test_words(void)
 	close(fd);
 }
 
+/* More than fit into a page: each can be written to. */
+static void test_many_words(void)
+{
+	_Atomic uint32_t *w, *last = NULL;
+	struct pcie_dev *dev;
+	uint32_t n = 0;
+
+	kernel.info.armed_words = 256;
+	dev = opened();
+	for (; (w = dev->ops->word_get(dev->t)); n++) {
+		*w = n;
+		last = w;
+	}
+	okf(n == 256 && *last == 255, "%u words in four pages", n);
+	dev->ops->close(dev->t);
+	power_on();
+}
+
 static void test_state(void)
 {
 	struct pcie_dev *dev = opened();
@@ -371,6 +389,7 @@ int main(void)
 	test_foreign();
 	test_queues();
 	test_words();
+	test_many_words();
 	test_state();
 	close(fake_fd);
 	return done_testing();
