@@ -84,7 +84,7 @@ static void table_free(struct table *table)
 	struct mapping *map, *next;
 	u32 i;
 
-	list_for_each_entry_safe (map, next, &table->mappings, link)
+	list_for_each_entry_safe(map, next, &table->mappings, link)
 		mapping_free(map);
 	for (i = 0; table->t.pages && i < table->t.entries; i++)
 		kfree(table->t.pages[i]);
@@ -156,7 +156,7 @@ static struct table *table_find(struct nvidia_p2p_page_table *page_table)
 {
 	struct table *table;
 
-	list_for_each_entry (table, &tables, link)
+	list_for_each_entry(table, &tables, link)
 		if (&table->t == page_table)
 			return table;
 	return NULL;
@@ -292,7 +292,7 @@ static u32 free_range(u64 va, u64 nbytes)
 	u32 n = 0;
 
 	mutex_lock(&driver_lock);
-	list_for_each_entry_safe (table, next, &tables, link) {
+	list_for_each_entry_safe(table, next, &tables, link) {
 		if (!table->callback || table->va >= va + nbytes || va >= table->va + table->nbytes)
 			continue;
 		list_del(&table->link);
@@ -311,7 +311,7 @@ static void count(struct nvp2p_info *ret_info)
 
 	memset(ret_info, 0, sizeof(*ret_info));
 	mutex_lock(&driver_lock);
-	list_for_each_entry (table, &tables, link) {
+	list_for_each_entry(table, &tables, link) {
 		ret_info->tables++;
 		ret_info->persistent += !table->callback;
 	}

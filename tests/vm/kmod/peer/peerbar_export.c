@@ -268,7 +268,7 @@ static void export_revoke(struct peer_export *exp, bool gone)
 
 	dma_resv_lock(exp->dmabuf->resv, NULL);
 	exp->gone |= gone;
-	list_for_each_entry (attach, &exp->dmabuf->attachments, node)
+	list_for_each_entry(attach, &exp->dmabuf->attachments, node)
 		if (attach->importer_ops)
 			atomic_inc(&exp->bar->revoked_ever);
 	dma_buf_move_notify(exp->dmabuf);
@@ -323,7 +323,7 @@ void peer_export_gone(struct peer_bar *bar)
 
 	/* An export that is being released waits for this lock, so its dma-buf is there still. */
 	mutex_lock(&bar->lock);
-	list_for_each_entry (exp, &bar->exports, link)
+	list_for_each_entry(exp, &bar->exports, link)
 		export_revoke(exp, true);
 	mutex_unlock(&bar->lock);
 }

@@ -151,8 +151,7 @@ static const struct file_operations peerbar_fops = {
 	.unlocked_ioctl = peerbar_ioctl,
 };
 
-/* The N-th device by PCI address has the number N: all are probed in that order when the module is
- * loaded. */
+/* The N-th device by PCI address is number N: they are probed in that order at load. */
 static int peer_node_add(struct peer_bar *bar)
 {
 	unsigned int i;

@@ -27,9 +27,8 @@ static void unmap_pieces(struct device *dev, struct sg_table *table, enum dma_da
 	struct scatterlist *sg;
 	unsigned int i;
 
-	/* The entry has what importers are told; what was mapped is kept where a page's length
-	 * would be. */
-	for_each_sgtable_sg (table, sg, i)
+	/* An entry has what importers are told; what was mapped is its length. */
+	for_each_sgtable_sg(table, sg, i)
 		if (sg->length)
 			dma_unmap_resource(dev, sg_dma_address(sg) & PAGE_MASK, sg->length, dir, 0);
 }
@@ -49,7 +48,7 @@ struct sg_table *peer_sg_map_bar(struct device *dev, const struct peer_layout *l
 	err = sg_alloc_table(table, nents + more, GFP_KERNEL);
 	if (err)
 		goto free_table;
-	for_each_sgtable_sg (table, sg, i) {
+	for_each_sgtable_sg(table, sg, i) {
 		u64 nbytes;
 		dma_addr_t addr;
 
