@@ -8,14 +8,14 @@
 struct device;
 
 struct ugds_cuda_api {
-	typeof(nvidia_p2p_get_pages) *get_pages; /* NULL: nothing is held */
-	typeof(nvidia_p2p_put_pages) *put_pages;
-	typeof(nvidia_p2p_get_pages_persistent) *get_pages_persistent; /* NULL: an older driver */
-	typeof(nvidia_p2p_put_pages_persistent) *put_pages_persistent;
-	typeof(nvidia_p2p_dma_map_pages) *dma_map_pages;
-	typeof(nvidia_p2p_dma_unmap_pages) *dma_unmap_pages;
-	typeof(nvidia_p2p_free_page_table) *free_page_table;
-	typeof(nvidia_p2p_free_dma_mapping) *free_dma_mapping;
+	typeof(&nvidia_p2p_get_pages) get_pages; /* NULL: nothing is held */
+	typeof(&nvidia_p2p_put_pages) put_pages;
+	typeof(&nvidia_p2p_get_pages_persistent) get_pages_persistent; /* NULL: an older driver */
+	typeof(&nvidia_p2p_put_pages_persistent) put_pages_persistent;
+	typeof(&nvidia_p2p_dma_map_pages) dma_map_pages;
+	typeof(&nvidia_p2p_dma_unmap_pages) dma_unmap_pages;
+	typeof(&nvidia_p2p_free_page_table) free_page_table;
+	typeof(&nvidia_p2p_free_dma_mapping) free_dma_mapping;
 };
 
 /*
