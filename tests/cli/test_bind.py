@@ -6,6 +6,7 @@ import argparse
 import errno
 import json
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from aiougds.cli._host import record
 from aiougds.cli._host.functions import find
 from aiougds.cli._moves import Report
 
+ROOT = Path(__file__).parent.parent.parent
 ADDRESS = "0000:65:00.0"
 FOLDER = f"/sys/bus/pci/devices/{ADDRESS}"
 DRIVERS = "/sys/bus/pci/drivers"
@@ -115,6 +117,19 @@ def test_what_nvme_read_is_remembered_while_it_is_away(
     path = machine.at(f"/run/aiougds/{ADDRESS}")
     assert "UGDS_SERIAL_LINK=S_1_2__\n" in path.read_text(encoding="utf-8")
     assert stat.S_IMODE(path.stat().st_mode) & 0o022 == 0
+
+
+def test_udev_imports_what_is_remembered(machine: Machine, kernel: Kernel) -> None:
+    """The rule reads our file: its place, its format and its key are agreed on."""
+    move(kernel)
+    rule = (ROOT / "kmod/60-ugds.rules").read_text(encoding="utf-8")
+    assert f'SUBSYSTEMS=="pci", IMPORT{{file}}="{record.FOLDER}/$id"' in rule
+    assert 'GROUP="ugds", MODE="0660"' in rule
+    text = machine.at(f"{record.FOLDER}/{ADDRESS}").read_text(encoding="utf-8")
+    (key,) = set(re.findall(r"ENV\{(\w+)\}|\$env\{(\w+)\}", rule)[0]) - {""}
+    assert f"$env{{{key}}}" in rule
+    assert all(re.fullmatch(r"[A-Z_]+=.*", line) for line in text.splitlines())
+    assert f"{key}=S1\n" in text
 
 
 def test_another_drive_in_the_same_slot_is_not_taken_for_the_former(

@@ -12,19 +12,20 @@ SLASH: Final = Path("/")
 class System:
     """Files below a root. Names begin with ``/`` and are meant inside of the root."""
 
-    __slots__ = ("root",)
+    __slots__ = ("_prefix", "root")
 
     def __init__(self, root: Path = SLASH) -> None:
         self.root = root.resolve()
+        self._prefix = "" if self.root == SLASH else str(self.root)
 
     @property
     def real(self) -> bool:
         """Whether this is the running machine, and not a copy of some files of one."""
-        return self.root == SLASH
+        return not self._prefix
 
     def path(self, name: str) -> Path:
         """Return where it is."""
-        return self.root / name.lstrip("/")
+        return Path(self._prefix + name)
 
     def text(self, name: str) -> str | None:
         """Return what a file holds, stripped; None where it cannot be read."""
@@ -36,7 +37,8 @@ class System:
     def data(self, name: str) -> bytes | None:
         """Return what a file holds; None where it cannot be read."""
         try:
-            return self.path(name).read_bytes()
+            with open(self._prefix + name, "rb") as file:
+                return file.read()
         except OSError:
             return None
 
@@ -50,20 +52,19 @@ class System:
     def names(self, folder: str) -> list[str]:
         """Return what a folder holds, ``nvme2`` before ``nvme10``; [] without one."""
         try:
-            found = os.listdir(self.path(folder))
+            found = os.listdir(self._prefix + folder)
         except OSError:
             return []
         return sorted(found, key=lambda name: (len(name), name))
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file or folder."""
-        return self.path(name).exists()
+        return os.path.exists(self._prefix + name)
 
     def follow(self, name: str) -> str:
         """Return the name that is left when all links are followed."""
-        real = os.path.realpath(self.path(name))
-        inside = real.removeprefix(str(self.root)) if not self.real else real
-        return inside or "/"
+        real = os.path.realpath(self._prefix + name)
+        return real.removeprefix(self._prefix) or "/"
 
     def target(self, name: str) -> str | None:
         """Return the last part of what a link points to; None if it is no link."""
@@ -73,25 +74,25 @@ class System:
     def link(self, name: str) -> str | None:
         """Return what a link says; None if it is no link or cannot be read."""
         try:
-            return os.readlink(self.path(name))
+            return os.readlink(self._prefix + name)
         except OSError:
             return None
 
     def identity(self, name: str) -> int:
         """Return a number that another file of this name, made later, does not have."""
-        return os.stat(self.path(name)).st_ino
+        return os.stat(self._prefix + name).st_ino
 
     def device(self, name: str) -> str | None:
         """Return ``MAJOR:MINOR`` of a device node; None if it is none."""
         try:
-            number = os.stat(self.path(name)).st_rdev
+            number = os.stat(self._prefix + name).st_rdev
         except OSError:
             return None
         return f"{os.major(number)}:{os.minor(number)}" if number else None
 
     def write(self, name: str, text: str) -> None:
         """Write to an attribute, which has to exist, in one call."""
-        fd = os.open(self.path(name), os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(self._prefix + name, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, text.encode())
         finally:
@@ -104,4 +105,4 @@ class System:
         mapping, or opened by somebody in this same way.
         """
         flags = os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC | os.O_NONBLOCK
-        return os.open(self.path(node), flags)
+        return os.open(self._prefix + node, flags)
