@@ -152,28 +152,29 @@ async def a_reset_ends_what_runs(address: str, tools: Tools) -> None:
         reg.view[:] = data = noise(32, 64 * BLOCK)
         await ns.write(reg, offset=0)
         ended: list[str] = []
-        running = True
 
         async def load(i: int) -> None:
-            part = reg[i * BLOCK :][:BLOCK]
-            while running:
-                try:
-                    await ns.read(part, offset=i * BLOCK)
-                except (aiougds.OperationAbortedError, aiougds.BrokenError) as error:
-                    ended.append(type(error).__name__)
-                    await anyio.sleep(0.005)
+            try:
+                await ns.read(reg[i * BLOCK :][:BLOCK], offset=i * BLOCK)
+                ended.append("done")
+            except aiougds.OperationAbortedError:
+                ended.append("aborted")
 
-        async with anyio.create_task_group() as group:
-            for i in range(8):
-                group.start_soon(load, i)
-            for turn in range(1, 4):
-                await anyio.sleep(0.02)
-                await ns.controller.reset()
-                assert ns.controller.statistics().resets == turn
-            running = False
-        assert ns.controller.state == "live"
-        assert await ns.read(reg, offset=0) == len(data)
-        assert reg.view == data
+        for turn in range(1, 4):
+            with tools.device.slow(ns):
+                async with anyio.create_task_group() as group:
+                    for i in range(8):
+                        group.start_soon(load, i)
+                    # QEMU 7.2 dies when it is reset with a doorbell just rung.
+                    await anyio.sleep(0.05)
+                    assert ns.controller.statistics().inflight
+                    await ns.controller.reset()
+            assert ns.controller.statistics().resets == turn
+            assert ns.controller.state == "live"
+            assert await ns.read(reg, offset=0) == len(data)
+            assert reg.view == data
+        assert len(ended) == 24
+        assert ended.count("aborted") >= 3
         idle(ns)
         tools.device.clean(ns)
 

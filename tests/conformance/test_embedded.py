@@ -27,6 +27,11 @@ class Embedded:
             yield
 
     @contextmanager
+    def slow(self, ns: Namespace) -> Iterator[None]:
+        with inject(ns, Fault.delay(0.5, "read")):
+            yield
+
+    @contextmanager
     def warn(self, ns: Namespace) -> Iterator[None]:
         raise_event(ns, type=1, info=1, log_page=2)
         yield

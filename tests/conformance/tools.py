@@ -17,6 +17,9 @@ class Device(Protocol):
     def hold_next_read(self, ns: Namespace) -> AbstractContextManager[None]:
         """Keep the next read command from completing, up to the end of ``with``."""
 
+    def slow(self, ns: Namespace) -> AbstractContextManager[None]:
+        """Let read commands take a good while, up to the end of ``with``."""
+
     def warn(self, ns: Namespace) -> AbstractContextManager[None]:
         """Have the controller report a SMART warning; it is over after ``with``."""
 

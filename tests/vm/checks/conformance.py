@@ -63,6 +63,15 @@ class Drive:
             self._ground.qmp.let_go(node)
 
     @contextmanager
+    def slow(self, ns: Namespace) -> Iterator[None]:
+        node = f"{self._name}-{ns.nsid}"
+        self._ground.qmp.throttle(node, 4)
+        try:
+            yield
+        finally:
+            self._ground.qmp.throttle(node, 0)
+
+    @contextmanager
     def warn(self, ns: Namespace) -> Iterator[None]:
         path = f"/machine/peripheral/{self._name}"
         self._ground.qmp.qom_set(path, "smart_critical_warning", 1)

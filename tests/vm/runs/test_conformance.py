@@ -5,7 +5,7 @@ from __future__ import annotations
 from vm.bed.machine import Blocks, Controller, Machine
 from vm.bed.run import GuestRun
 
-DRIVES = (Controller("nv0", (Blocks(suspend=True),), vectors=9),)
+DRIVES = (Controller("nv0", (Blocks(suspend=True, throttle=True),), vectors=9),)
 MACHINE = Machine(DRIVES)
 
 RUNS = tuple(
