@@ -82,23 +82,25 @@ def finish(report: Report, console: Console) -> int:
 def bind(args: argparse.Namespace, system: System) -> Report:
     """Give a function to ``ugds_drv``."""
     function = find(system, args.address)
-    if function.driver == OURS:
-        return Report("bind", function, note=f"it is with {OURS} already")
     serial: str | None = args.serial
+    if not args.yes:
+        return _bind(system, function, serial=serial, do=False)
+    with binding.one_at_a_time(system):
+        # Once more: another bind may have been at work until now.
+        function = read_function(system, function.address)
+        return _bind(system, function, serial=serial, do=True)
+
+
+def _bind(
+    system: System, function: Function, *, serial: str | None, do: bool
+) -> Report:
     if serial is not None and serial.strip() != function.serial:
         raise RefusedError(
             f"--serial {serial!r} is not the serial number of {function.address}, "
             f"which is {function.serial or 'not known'}; nothing was changed"
         )
-    if not args.yes:
-        return _bind(system, function, named=serial is not None, do=False)
-    with binding.one_at_a_time(system):
-        # Once more: another bind may have been at work until now.
-        function = read_function(system, function.address)
-        return _bind(system, function, named=serial is not None, do=True)
-
-
-def _bind(system: System, function: Function, *, named: bool, do: bool) -> Report:
+    if function.driver == OURS:
+        return Report("bind", function, note=f"it is with {OURS} already")
     with claimed(system, function) as contents:
         found = [*_unknown(system, function), *uses(system, function)]
         told = {item.device for item in found if not item.overridable}
@@ -109,7 +111,11 @@ def _bind(system: System, function: Function, *, named: bool, do: bool) -> Repor
             found.append(item)
         move = binding.to_us(function)
         report = Report(
-            "bind", function, obstacles=tuple(found), named=named, steps=move.steps()
+            "bind",
+            function,
+            obstacles=tuple(found),
+            named=serial is not None,
+            steps=move.steps(),
         )
         if report.allowed:
             binding.needs_driver(system, OURS)
@@ -172,8 +178,6 @@ def _by_hand(function: Function) -> str:
 def unbind(args: argparse.Namespace, system: System) -> Report:
     """Give a function back."""
     function = find(system, args.address)
-    if function.driver not in (OURS, None):
-        return Report("unbind", function, note=f"it is with {function.driver}")
     if not args.yes:
         return _unbind(system, function, do=False)
     with binding.one_at_a_time(system):
@@ -181,6 +185,8 @@ def unbind(args: argparse.Namespace, system: System) -> Report:
 
 
 def _unbind(system: System, function: Function, *, do: bool) -> Report:
+    if function.driver not in (OURS, None):
+        return Report("unbind", function, note=f"it is with {function.driver}")
     move = binding.to_the_kernel(system, function)
     found = tuple(uses(system, function))
     report = Report("unbind", function, obstacles=found, steps=move.steps())
