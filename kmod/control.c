@@ -47,6 +47,8 @@ static void cut_locked(struct ugds_dev *dev, u32 why)
 {
 	dma_off_locked(dev);
 	dev->cut = true;
+	if (why & UGDS_DRV_STATE_REVOKED)
+		dev->nr_revocations++;
 	if (dev->owner)
 		state_changed(dev->owner, with_dma(dev, dev->owner->state | why));
 }
@@ -100,14 +102,28 @@ void ugds_file_revoke(struct ugds_mapping *m)
 	ugds_irq_signal_all(f->dev);
 }
 
-/* The controller stopped by itself or was reset: what was cut cannot go on. */
-static void recovered(struct ugds_dev *dev)
+static u32 revocations(struct ugds_dev *dev)
+{
+	unsigned long irq;
+	u32 nr;
+
+	spin_lock_irqsave(&dev->dma_lock, irq);
+	nr = dev->nr_revocations;
+	spin_unlock_irqrestore(&dev->dma_lock, irq);
+	return nr;
+}
+
+/*
+ * The controller stopped by itself or was reset: what was cut cannot go on. A revocation that came
+ * since (before: how many there had been) stays to be seen.
+ */
+static void recovered(struct ugds_dev *dev, u32 before)
 {
 	unsigned long irq;
 
 	spin_lock_irqsave(&dev->dma_lock, irq);
 	dev->cut = false;
-	if (dev->owner)
+	if (dev->owner && dev->nr_revocations == before)
 		state_changed(dev->owner, dev->owner->state & ~UGDS_DRV_STATE_REVOKED);
 	spin_unlock_irqrestore(&dev->dma_lock, irq);
 }
@@ -202,6 +218,7 @@ static int reset_function(struct ugds_dev *dev, bool device_locked)
 
 void ugds_dev_stop(struct ugds_dev *dev, bool device_locked)
 {
+	u32 before = revocations(dev);
 	int err = disable(dev, false);
 
 	ugds_dev_cut(dev, 0);
@@ -210,7 +227,7 @@ void ugds_dev_stop(struct ugds_dev *dev, bool device_locked)
 		err = reset_function(dev, device_locked);
 	}
 	if (!err)
-		recovered(dev);
+		recovered(dev, before);
 	else if (err != -ENODEV)
 		dev_err(&dev->pdev->dev, "controller not stopped (%d), bus mastering is off\n",
 			err);
@@ -243,22 +260,25 @@ static int start_dma(struct ugds_dev *dev)
 static int function_reset(struct ugds_file *f)
 {
 	struct ugds_dev *dev = f->dev;
+	u32 before;
 	int err;
 
 	ugds_dev_cut(dev, 0);
+	before = revocations(dev);
 	/* Nobody may touch registers while the function cannot answer: faults wait for the end. */
 	down_write(&dev->bar_lock);
 	ugds_bar_zap(f);
 	err = reset_function(dev, false);
 	up_write(&dev->bar_lock);
 	if (!err)
-		recovered(dev);
+		recovered(dev, before);
 	return err;
 }
 
 int ugds_file_reset(struct ugds_file *f, u32 how)
 {
 	struct ugds_dev *dev = f->dev;
+	u32 before;
 	int err;
 
 	if (mutex_lock_killable(&f->reset_lock))
@@ -272,9 +292,10 @@ int ugds_file_reset(struct ugds_file *f, u32 how)
 		err = start_dma(dev);
 		break;
 	case UGDS_DRV_RESET_DISABLE:
+		before = revocations(dev);
 		err = disable(dev, true);
 		if (!err)
-			recovered(dev);
+			recovered(dev, before);
 		break;
 	case UGDS_DRV_RESET_FUNCTION:
 		err = function_reset(f);

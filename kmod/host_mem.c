@@ -130,7 +130,6 @@ static int host_map(struct ugds_file *f, const struct ugds_drv_map *arg,
 		return -ENOMEM;
 	ugds_mapping_init(&h->m, &ugds_host_ops, f,
 			  arg->flags & (UGDS_DRV_MAP_READ | UGDS_DRV_MAP_WRITE));
-	ugds_count_mapping(1);
 	h->direction = direction_of(h->m.flags);
 	h->m.nbytes = npages << PAGE_SHIFT;
 	h->m.page_size = PAGE_SIZE;
@@ -165,7 +164,6 @@ static void host_unmap(struct ugds_mapping *m)
 static void host_free(struct ugds_mapping *m)
 {
 	kfree(of(m));
-	ugds_count_mapping(-1);
 }
 
 static u64 host_caps(struct ugds_file *f)

@@ -8,6 +8,7 @@
  */
 #include <linux/eventfd.h>
 #include <linux/interrupt.h>
+#include <linux/nospec.h>
 
 #include "ugds_drv.h"
 
@@ -63,7 +64,7 @@ static int word_claim(struct ugds_file *f, struct binding *b)
 
 	if (b->word_index == UGDS_DRV_NO_WORD)
 		return 0;
-	w = &f->words[b->word_index];
+	w = &f->words[array_index_nospec(b->word_index, UGDS_ARMED_WORDS)];
 	if (w->bindings && w->event != b->event)
 		return -EEXIST;
 	w->event = b->event;
@@ -163,7 +164,7 @@ int ugds_irq_bind(struct ugds_file *f, struct ugds_drv_irq_bind *arg)
 	b = kzalloc(sizeof(*b), GFP_KERNEL_ACCOUNT);
 	if (!b)
 		return -ENOMEM;
-	b->vector = &f->dev->vectors[arg->vector];
+	b->vector = &f->dev->vectors[array_index_nospec(arg->vector, f->dev->nr_vectors)];
 	b->word_index = arg->word;
 	b->event = eventfd_ctx_fdget(arg->fd);
 	if (IS_ERR(b->event)) {

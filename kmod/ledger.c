@@ -5,6 +5,13 @@
 /* Queue memory has its token in its mmap() offset: see queue_mem.c. */
 #define LAST_TOKEN BIT_ULL(40)
 
+static atomic_long_t nr_mappings = ATOMIC_LONG_INIT(0);
+
+long ugds_nr_mappings(void)
+{
+	return atomic_long_read(&nr_mappings);
+}
+
 void ugds_mapping_init(struct ugds_mapping *m, const struct ugds_map_ops *ops, struct ugds_file *f,
 		       u32 flags)
 {
@@ -14,6 +21,7 @@ void ugds_mapping_init(struct ugds_mapping *m, const struct ugds_map_ops *ops, s
 	m->ops = ops;
 	m->file = f;
 	m->flags = flags;
+	atomic_long_inc(&nr_mappings);
 }
 
 static void last_put(struct kref *ref)
@@ -22,6 +30,7 @@ static void last_put(struct kref *ref)
 
 	ugds_extents_free(&m->extents);
 	m->ops->free(m);
+	atomic_long_dec(&nr_mappings);
 }
 
 void ugds_mapping_put(struct ugds_mapping *m)

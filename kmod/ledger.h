@@ -86,6 +86,9 @@ void ugds_mapping_init(struct ugds_mapping *m, const struct ugds_map_ops *ops, s
 /* Extents are freed and ops->free called with the last reference. m must not be reserved then. */
 void ugds_mapping_put(struct ugds_mapping *m);
 
+/* That were initialised and are not freed, of all files: none is left when none is open. */
+long ugds_nr_mappings(void);
+
 void ugds_ledger_init(struct ugds_ledger *l, const struct ugds_limits *limits,
 		      ugds_charge_fn charge);
 /* Empty it must be. */

@@ -10,6 +10,7 @@
 #include <linux/idr.h>
 #include <linux/module.h>
 #include <linux/pid.h>
+#include <linux/sizes.h>
 
 #include "ugds_drv.h"
 
@@ -187,6 +188,8 @@ static int bring_up(struct ugds_dev *dev)
 	if (err)
 		goto bar_done;
 	pci_set_drvdata(pdev, dev);
+	/* For slot_reset: bus mastering is off in it. */
+	pci_save_state(pdev);
 	return 0;
 
 bar_done:
@@ -203,6 +206,9 @@ static void take_down(struct ugds_dev *dev)
 	struct pci_dev *pdev = dev->pdev;
 
 	pci_set_drvdata(pdev, NULL);
+	/* What the PCI core gives a device; the next driver may count on it. */
+	dma_set_max_seg_size(&pdev->dev, SZ_64K);
+	dma_set_seg_boundary(&pdev->dev, U32_MAX);
 	ugds_irq_done(dev);
 	ugds_bar_done(dev);
 	pci_release_mem_regions(pdev);

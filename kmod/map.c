@@ -12,19 +12,6 @@ static const struct ugds_map_ops *const kinds[] = {
 	[UGDS_DRV_MAP_CUDA] = &ugds_cuda_ops,
 };
 
-/* Mappings that exist, of all files: tests compare it before and after. */
-static atomic_long_t nr_mappings = ATOMIC_LONG_INIT(0);
-
-void ugds_count_mapping(int by)
-{
-	atomic_long_add(by, &nr_mappings);
-}
-
-long ugds_nr_mappings(void)
-{
-	return atomic_long_read(&nr_mappings);
-}
-
 u64 ugds_map_caps(struct ugds_file *f)
 {
 	u64 caps = 0;

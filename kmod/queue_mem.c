@@ -40,7 +40,6 @@ static void queue_free(struct ugds_mapping *m)
 {
 	__free_pages(of(m)->pages, of(m)->order);
 	kfree(of(m));
-	ugds_count_mapping(-1);
 }
 
 static const struct ugds_map_ops queue_ops = {
@@ -86,7 +85,6 @@ static struct queue_mem *queue_new(struct ugds_file *f, u64 nbytes)
 	ugds_mapping_init(&q->m, &queue_ops, f, UGDS_DRV_MAP_READ | UGDS_DRV_MAP_WRITE);
 	q->m.nbytes = nbytes;
 	q->m.page_size = PAGE_SIZE;
-	ugds_count_mapping(1);
 	return q;
 }
 

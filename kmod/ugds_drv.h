@@ -63,6 +63,7 @@ struct ugds_dev {
 	spinlock_t dma_lock; /* bus mastering, cut, and the owner's state */
 	bool dma_on;
 	bool cut; /* bus mastering was taken away from a controller that may have been enabled */
+	u32 nr_revocations; /* dma_lock */
 	struct task_struct *resetter; /* our own reset runs: reset_prepare keeps quiet */
 };
 
@@ -165,9 +166,6 @@ int ugds_queue(struct ugds_file *f, struct ugds_drv_queue_alloc *arg, void __use
 int ugds_extents(struct ugds_file *f, struct ugds_drv_extents *arg, void __user *user);
 int ugds_unmap(struct ugds_file *f, const struct ugds_drv_unmap *arg);
 void ugds_unmap_all(struct ugds_file *f);
-/* Objects of all kinds that exist: +1 and -1 by who makes and frees them. */
-void ugds_count_mapping(int by);
-long ugds_nr_mappings(void);
 
 /* queue_mem.c */
 int ugds_queue_alloc(struct ugds_file *f, struct ugds_drv_queue_alloc *arg,

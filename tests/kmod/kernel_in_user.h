@@ -93,6 +93,15 @@ typedef struct {
 	int value;
 } atomic_t;
 
+typedef struct {
+	long value;
+} atomic_long_t;
+
+#define ATOMIC_LONG_INIT(n) { (n) }
+#define atomic_long_inc(a) ((a)->value++)
+#define atomic_long_dec(a) ((a)->value--)
+#define atomic_long_read(a) ((a)->value)
+
 struct mutex {
 	bool held;
 };

@@ -40,8 +40,20 @@ static void fresh(struct ugds_ledger *l)
 
 static int reserve(struct ugds_ledger *l, struct ugds_mapping *m, u64 first, u64 npages)
 {
+	int err;
+
 	ugds_mapping_init(m, &ops, NULL, 3);
-	return ugds_ledger_reserve(l, m, UGDS_SPACE_VADDR, first, npages);
+	err = ugds_ledger_reserve(l, m, UGDS_SPACE_VADDR, first, npages);
+	if (err)
+		ugds_mapping_put(m);
+	return err;
+}
+
+/* What a failure after reserve does. */
+static void give_back(struct ugds_ledger *l, struct ugds_mapping *m)
+{
+	ugds_ledger_unreserve(l, m);
+	ugds_mapping_put(m);
 }
 
 static int add(struct ugds_ledger *l, struct ugds_mapping *m, u64 first, u64 npages)
@@ -141,11 +153,11 @@ static void limits_hold(void)
 	ok(!reserve(&l, &big, 200, 30) && charged == 100, "just as many");
 	ugds_ledger_unreserve(&l, &big);
 	ok(charged == 70 && !big.token, "given back");
-	ugds_ledger_unreserve(&l, &big);
+	give_back(&l, &big);
 	ok(charged == 70, "only once");
 	ok(!reserve(&l, &big, 0, 0), "one without pages");
 	ok(charged == 70, "costs none");
-	ugds_ledger_unreserve(&l, &big);
+	give_back(&l, &big);
 	ok(reserve(&l, &big, U64_MAX, 1) == -EINVAL && reserve(&l, &big, U64_MAX - 3, 8) == -EINVAL,
 	   "the end of all pages");
 	while (drop_one(&l, 0))
@@ -168,9 +180,10 @@ static void shared_pages_are_charged_once(void)
 	ugds_mapping_init(&c, &other_ops, NULL, 3);
 	ok(ugds_ledger_reserve(&l, &c, UGDS_SPACE_VADDR, 11, 1) == -EEXIST, "another kind is refused");
 	ok(!ugds_ledger_reserve(&l, &c, UGDS_SPACE_VADDR, 0, 5) && charged == 12, "beside them it is not");
-	ugds_ledger_unreserve(&l, &c);
+	give_back(&l, &c);
 	ugds_mapping_init(&c, &ops, NULL, 1);
 	ok(ugds_ledger_reserve(&l, &c, UGDS_SPACE_VADDR, 11, 1) == -EEXIST, "other flags are refused");
+	ugds_mapping_put(&c);
 	drop_one(&l, 0);
 	ok(!charged, "nothing is left");
 	ugds_ledger_done(&l);
@@ -193,10 +206,10 @@ static void without_memory(void)
 		WARN_ON(err != -ENOMEM || charged != 10 || l.nr != 1 || l.cover.pages != 10);
 	}
 	ok(i >= 2 && charged == 20, "%d places where memory ran out left nothing", i);
-	ugds_ledger_unreserve(&l, &b);
+	give_back(&l, &b);
 	drop_one(&l, 0);
 	ugds_ledger_done(&l);
-	ok(!allocated, "all was freed");
+	ok(!allocated && !ugds_nr_mappings(), "all was freed");
 }
 
 int main(void)
