@@ -249,7 +249,7 @@ def test_a_late_completion_is_noticed_by_the_next_call(
         reg = ns.allocate(BLOCK)
         with inject(ns, Fault.hold("read", count=1)):
             with pytest.raises(OperationTimeoutError):
-                ns.read(reg, offset=0, timeout_s=0.02)
+                ns.read(reg, offset=0, timeout_s=0.1)  # it was sent by then
             with pytest.raises(aiougds.RangeBusyError):
                 ns.read(reg, offset=0)
             before = answers(ns)
