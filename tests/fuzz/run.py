@@ -29,7 +29,8 @@ WRAPPED = (
 SANITIZE = "address,undefined"
 FLAGS = (
     "-std=gnu17", "-D_GNU_SOURCE=", "-O2", "-g", "-fno-omit-frame-pointer",
-    "-fno-sanitize-recover=all", f"-I{NATIVE.parent}", f"-I{NATIVE}", f"-I{NATIVE / 'include'}",
+    "-fno-sanitize-recover=all",
+    *(f"-I{folder}" for folder in (NATIVE.parent, NATIVE, NATIVE / "include")),
 )  # fmt: skip
 # Loops over whole tables, whose comparisons say nothing about the input.
 WALKS_TABLES = {"iommu.c", "world.c", "enable.c"}
