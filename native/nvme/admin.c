@@ -337,7 +337,9 @@ static int look_at_csts(struct nvme_ctrl *c)
 
 	if (err)
 		return err;
-	return csts & NVME_CSTS_CFS ? -EHOSTDOWN : 0;
+	if (csts & NVME_CSTS_CFS)
+		return -EHOSTDOWN;
+	return c->ops->path ? c->ops->path(c->t) : 0; /* memory may be taken away during a reset */
 }
 
 int nvme_admin_sync(struct nvme_ctrl *c, struct nvme_sqe *sqe, void *data, uint32_t nbytes, bool to_device,

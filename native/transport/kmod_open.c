@@ -47,9 +47,9 @@ static int refused(const char *path, int error, char *err, size_t err_len)
 	case EPERM:
 		SAY("%s may be opened only with CAP_SYS_RAWIO: no IOMMU translates what its controller does, "
 		    "so "
-		    "whoever drives it can reach all memory; boot with intel_iommu=on (AMD: amd_iommu=on, "
-		    "and "
-		    "without iommu=pt), or run as root",
+		    "whoever drives it can reach all memory; run as root, boot with intel_iommu=on (AMD: "
+		    "without "
+		    "iommu=pt), or load ugds_drv with allow_no_iommu=1 and take that risk",
 		    path);
 		break;
 	default:
