@@ -6,6 +6,7 @@ import re
 import subprocess
 import tarfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from vm.bed.cache import cache_folder, made_once
@@ -127,6 +128,7 @@ def unpacked(line: str) -> Kernel | None:
     return Kernel(line, found[-1].name, found[-1]) if found else None
 
 
+@cache
 def kernel(line: str) -> Kernel:
     """Return the newest kernel of a line, downloaded if the cache lacks it."""
     release = release_of(line)

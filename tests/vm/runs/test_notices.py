@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from vm.bed.kernels import LINES
 from vm.bed.launch import Options, launch
+from vm.bed.machine import Machine
 from vm.bed.run import GuestRun, Outcome
 
 MODULE = "vm.checks.notices"
@@ -56,6 +57,22 @@ def test_each_ending_is_reported(kernel: str, guest_options: Options) -> None:
     assert told(result.outcome("comes_too_late"), ("panic", "before it began"))
     assert "panic" in result.trouble
     assert "Kernel panic" in result.console
+
+
+@pytest.mark.timeout(0)  # a guest ends in its own time
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(LINES[0], marks=pytest.mark.full), LINES[1]]
+)
+def test_dma_to_nowhere_is_noticed(kernel: str, guest_options: Options) -> None:
+    """By the kernel's log alone: the controller knows no error of it."""
+    machine = Machine(iommu=True)
+    guest = GuestRun("stray", ("vm.checks.stray",), kernel=kernel, machine=machine)
+    result = launch(guest, list(guest.all_checks()), guest_options)
+    noticed = result.outcome("reads_where_nothing_is_mapped")
+    assert noticed.state == "failed"
+    assert "AssertionError" not in noticed.detail
+    assert told(noticed, ("DMAR: [DMA Read", "fault addr 0x5a5a5000"))
+    assert result.outcome("reads_there_and_may").state == "passed"
 
 
 @pytest.mark.full
