@@ -26,7 +26,7 @@ static int may_open(struct ugds_dev *dev)
 	return -EPERM;
 }
 
-static int ugds_open(struct inode *inode, struct file *filp)
+static int ugds_open(struct inode *inode, struct file *file)
 {
 	struct ugds_dev *dev = ugds_dev_get(iminor(inode));
 	struct ugds_file *f;
@@ -40,16 +40,16 @@ static int ugds_open(struct inode *inode, struct file *filp)
 		ugds_dev_put(dev);
 		return err;
 	}
-	f = ugds_file_open(dev, filp->f_mapping);
+	f = ugds_file_open(dev, file->f_mapping);
 	if (IS_ERR(f))
 		return PTR_ERR(f);
-	filp->private_data = f;
-	return nonseekable_open(inode, filp);
+	file->private_data = f;
+	return nonseekable_open(inode, file);
 }
 
-static int ugds_release(struct inode *inode, struct file *filp)
+static int ugds_release(struct inode *inode, struct file *file)
 {
-	ugds_file_close(filp->private_data);
+	ugds_file_close(file->private_data);
 	return 0;
 }
 
@@ -253,7 +253,7 @@ static int run_live(struct ugds_file *f, const struct call *call, void *arg, voi
 	return err;
 }
 
-static long ugds_ioctl(struct file *filp, unsigned int cmd, unsigned long user)
+static long ugds_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 {
 	void __user *to = (void __user *)user;
 	const struct call *call;
@@ -265,7 +265,7 @@ static long ugds_ioctl(struct file *filp, unsigned int cmd, unsigned long user)
 		return -ENOTTY;
 	call = &calls[array_index_nospec(nr, ARRAY_SIZE(calls))];
 	err = read_arg(&arg, call->size, to);
-	return err ?: run_live(filp->private_data, call, &arg, to);
+	return err ?: run_live(file->private_data, call, &arg, to);
 }
 
 /* ---- memory ---- */
@@ -301,9 +301,9 @@ static int mmap_live(struct ugds_file *f, struct vm_area_struct *vma)
  * mmap_lock is held, and calls take it inside live: so live is tried here. Only the end of the
  * tenure holds it for writing, and after that this fails in any case.
  */
-static int ugds_mmap(struct file *filp, struct vm_area_struct *vma)
+static int ugds_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	struct ugds_file *f = filp->private_data;
+	struct ugds_file *f = file->private_data;
 	int err;
 
 	if (!down_read_trylock(&f->live))

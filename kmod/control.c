@@ -275,12 +275,23 @@ static int function_reset(struct ugds_file *f)
 	return err;
 }
 
+/* One that began just now leaves the state REVOKED, and the caller comes again. */
+static int await_others_reset(struct ugds_dev *dev)
+{
+	int err = wait_event_killable(dev->freed,
+				      !READ_ONCE(dev->resetting) || READ_ONCE(dev->removed));
+
+	return err ? -EINTR : 0;
+}
+
 int ugds_file_reset(struct ugds_file *f, u32 how)
 {
 	struct ugds_dev *dev = f->dev;
 	u32 before;
 	int err;
 
+	if (how != UGDS_DRV_RESET_STOP_DMA && await_others_reset(dev))
+		return -EINTR;
 	if (mutex_lock_killable(&f->reset_lock))
 		return -EINTR;
 	switch (how) {

@@ -121,6 +121,11 @@ static int try_to_own(struct ugds_file *f)
 	return err;
 }
 
+static bool worth_trying(struct ugds_dev *dev)
+{
+	return !READ_ONCE(dev->owner) || READ_ONCE(dev->removed);
+}
+
 static int become_owner(struct ugds_file *f)
 {
 	struct ugds_dev *dev = f->dev;
@@ -128,8 +133,7 @@ static int become_owner(struct ugds_file *f)
 	int err;
 
 	while ((err = try_to_own(f)) == -EAGAIN) {
-		left = wait_event_killable_timeout(
-			dev->freed, !READ_ONCE(dev->owner) || READ_ONCE(dev->removed), left);
+		left = wait_event_killable_timeout(dev->freed, worth_trying(dev), left);
 		if (left < 0)
 			return -EINTR;
 		if (!left)

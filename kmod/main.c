@@ -300,8 +300,18 @@ static void reset_prepare(struct pci_dev *pdev)
 {
 	struct ugds_dev *dev = pci_get_drvdata(pdev);
 
-	if (READ_ONCE(dev->resetter) != current)
-		interrupted(dev);
+	if (READ_ONCE(dev->resetter) == current)
+		return;
+	WRITE_ONCE(dev->resetting, true);
+	interrupted(dev);
+}
+
+static void reset_done(struct pci_dev *pdev)
+{
+	struct ugds_dev *dev = pci_get_drvdata(pdev);
+
+	WRITE_ONCE(dev->resetting, false);
+	wake_up_all(&dev->freed);
 }
 
 static pci_ers_result_t error_detected(struct pci_dev *pdev, pci_channel_state_t state)
@@ -327,6 +337,7 @@ static const struct pci_error_handlers error_handlers = {
 	.error_detected = error_detected,
 	.slot_reset = slot_reset,
 	.reset_prepare = reset_prepare,
+	.reset_done = reset_done,
 };
 
 /* Empty: only an override matches. */

@@ -47,7 +47,8 @@ struct ugds_dev {
 	struct mutex lock; /* owner, removed */
 	struct ugds_file *owner; /* the open file that has the device; not a counted reference */
 	bool removed; /* set before remove takes any lock, read without one */
-	wait_queue_head_t freed; /* owner became NULL, or removed */
+	bool resetting; /* somebody else resets the function now */
+	wait_queue_head_t freed; /* owner became NULL, removed, or not resetting any more */
 	void __iomem *regs;
 	resource_size_t bar_start;
 	u64 bar_bytes;

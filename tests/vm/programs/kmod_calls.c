@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Every call of /dev/ugds_drvN with good and bad arguments. Usage: kmod_calls NODE */
+/* Every call of /dev/ugds_drvN with good and bad arguments. Usage: kmod_calls NODE [copied] */
 
 #include "kmod.h"
 #include <sys/resource.h>
@@ -325,10 +325,28 @@ static void topology_is_told(int fd)
 	EXPECT(t.ret_path, UGDS_DRV_PATH_ROOT);
 }
 
+/* Where the DMA layer would copy, nothing is mapped: copies would go stale. */
+static void copies_are_refused(const char *node)
+{
+	int fd = open_node(node);
+	struct ugds_drv_queue_alloc alloc = { .argsz = sizeof(alloc), .nbytes = PAGE };
+	struct ugds_drv_map map = host(memory(PAGE), PAGE);
+
+	EXPECT(info_of(fd).caps & UGDS_DRV_CAP_HOST, 0);
+	EXPECT(call(fd, UGDS_DRV_MAP, &map), -EOPNOTSUPP);
+	EXPECT(call(fd, UGDS_DRV_QUEUE_ALLOC, &alloc), -EOPNOTSUPP);
+	EXPECT(state_of(fd).ret_nr_mappings, 0);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	int fd;
 
+	if (argc == 3 && !strcmp(argv[2], "copied")) {
+		copies_are_refused(argv[1]);
+		return finish("copied");
+	}
 	REQUIRE(argc == 2);
 	fd = open_node(argv[1]);
 	EXPECT(open(argv[1], O_RDWR), -1);

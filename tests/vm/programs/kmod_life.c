@@ -6,7 +6,8 @@
  * shared: a process that got the file by fork, while the opener lives.
  * exec: the opener runs another program.
  * removed: prints READY, and expects the function to go away within 30 s.
- * hold: prints READY, holds the file until its input ends.
+ * interrupted: prints READY, and expects that the function is reset within 30 s.
+ * hold: binds vector 1, prints READY, holds the file until its input ends.
  */
 #include "kmod.h"
 #include <signal.h>
@@ -235,11 +236,48 @@ static void removed(void)
 	EXPECT(n.sq[100], 0x77);
 }
 
+/* ---- reset by somebody else ---- */
+
+static void interrupted(void)
+{
+	int fd = open_node(node), event = eventfd(0, EFD_CLOEXEC), irq = eventfd(0, EFD_CLOEXEC);
+	struct ugds_drv_state watch = { .argsz = sizeof(watch), .event_fd = event };
+	struct ugds_drv_irq_bind bind = { .argsz = sizeof(bind), .fd = irq, .word = 7 };
+	struct ugds_drv_map map = host(memory(PAGE), PAGE), other = host(memory(PAGE), PAGE);
+	struct pollfd wait = { .fd = event, .events = POLLIN };
+	struct ugds_drv_extent extent;
+	uint64_t sq, cq;
+	struct nvme n = nvme_start(fd, &sq, &cq);
+
+	map.extents = (uintptr_t)&extent;
+	map.nr_extents = 1;
+	REQUIRE(call(fd, UGDS_DRV_MAP, &map) == 0);
+	REQUIRE(call(fd, UGDS_DRV_IRQ_BIND, &bind) == 0);
+	REQUIRE(call(fd, UGDS_DRV_STATE, &watch) == 0);
+	say("READY");
+	REQUIRE(poll(&wait, 1, 30000) == 1 && woken(event));
+	EXPECT(woken(irq), 1);
+	EXPECT(state_of(fd).ret_state, UGDS_DRV_STATE_REVOKED);
+	EXPECT(state_of(fd).ret_nr_revoked, 0);
+	EXPECT(call(fd, UGDS_DRV_MAP, &other), -EIO);
+	EXPECT(info_error(fd), -EIO);
+	EXPECT(reset(fd, UGDS_DRV_RESET_START_DMA), -EIO);
+	EXPECT(reset(fd, UGDS_DRV_RESET_DISABLE), 0);
+	EXPECT(state_of(fd).ret_state, 0);
+	nvme_enable(&n, sq, cq);
+	EXPECT(identify(&n, extent.iova), 0);
+	EXPECT(unmap(fd, map.ret_token), 0);
+	close(fd);
+}
+
 static void hold(void)
 {
+	struct ugds_drv_irq_bind bind = { .argsz = sizeof(bind), .vector = 1, .word = UGDS_DRV_NO_WORD };
 	int fd = open_node(node);
 	char c;
 
+	bind.fd = eventfd(0, EFD_CLOEXEC);
+	REQUIRE(call(fd, UGDS_DRV_IRQ_BIND, &bind) == 0);
 	say("READY");
 	if (read(0, &c, 1) < 0)
 		exit(1);
@@ -264,6 +302,8 @@ int main(int argc, char **argv)
 		after_exec(atoi(argv[3]));
 	else if (!strcmp(subject, "removed"))
 		removed();
+	else if (!strcmp(subject, "interrupted"))
+		interrupted();
 	else if (!strcmp(subject, "hold"))
 		hold();
 	else

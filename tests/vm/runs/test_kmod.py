@@ -8,12 +8,14 @@ from vm.bed.run import GuestRun
 
 MODULE = ("kmod/ugds_drv.ko",)
 PROGRAMS = (
+    "programs/fuzz_ioctl.c",
     "programs/kmod_calls.c",
     "programs/kmod_dma.c",
     "programs/kmod_life.c",
+    "programs/kmod_many.c",
 )
 
-RUNS = tuple(
+EVERYWHERE = tuple(
     GuestRun(
         f"kmod-{line}-{'iommu' if iommu else 'physical'}",
         ("vm.checks.kmod",),
@@ -30,3 +32,14 @@ RUNS = tuple(
     for line in LINES
     for iommu in (False, True)
 )
+
+# The DMA layer copies whatever it is given.
+COPIES = GuestRun(
+    "kmod-copies",
+    ("vm.checks.kmod_copies",),
+    machine=Machine(kernel_options=("swiotlb=force",)),
+    modules=MODULE,
+    programs=("programs/kmod_calls.c",),
+)
+
+RUNS = (*EVERYWHERE, COPIES)
