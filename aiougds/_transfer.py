@@ -347,11 +347,18 @@ async def _direct(
             await home.off_loop(mapping.release)
 
 
-def _take_bounce(device: Device) -> Mapping:
+async def _take_bounce(device: Device) -> Mapping:
     try:
         return device.pool.pop()
     except IndexError:
+        pass
+
+    def make() -> Mapping:
         return Mapping(device, fresh_memory(BOUNCE_BYTES))
+
+    if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+        return make()
+    return await current_home().off_loop(make, Mapping.release)
 
 
 def _give_bounce(device: Device, mapping: Mapping) -> None:
@@ -409,7 +416,7 @@ async def _copied(
     device, lba = window.device, window.lba_bytes
     if lba > BOUNCE_BYTES:
         raise AlignmentError(f"blocks of {lba} bytes are too large to be bounced")
-    mapping = _take_bounce(device)
+    mapping = await _take_bounce(device)
     bounce = Place(mapping.handle, 0, BOUNCE_BYTES, 0, mapping, mapping.memory)
     base = ffi.cast("char *", mapping.memory.ptr)
     user = ffi.cast("char *", place.ptr + start)
