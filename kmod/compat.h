@@ -72,4 +72,9 @@ static inline bool ugds_named_by_override(struct pci_dev *pdev)
 #endif
 }
 
+/* The member of struct dma_buf_attach_ops. */
+#ifndef UGDS_HAVE_INVALIDATE_MAPPINGS
+#define invalidate_mappings move_notify
+#endif
+
 #endif

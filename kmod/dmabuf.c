@@ -4,7 +4,7 @@
  *
  * The buffer is pinned, for a command names bus addresses and runs without us: nothing could wait
  * for it. An exporter that takes the memory away all the same (its device goes) says so through
- * move_notify, where bus mastering ends before the mapping does.
+ * invalidate_mappings, where bus mastering ends before the mapping does.
  *
  * Locks: the reservation lock of the dma-buf guards sgt, live and gone. It is never held while a
  * lock of the core is taken but by the revocation, which takes spin locks only.
@@ -24,7 +24,7 @@ struct ugds_dmabuf {
 	struct ugds_mapping m;
 	struct dma_buf *dmabuf;
 	struct dma_buf_attachment *attach;
-	struct sg_table *sgt; /* NULL: unmapped, or given back in move_notify */
+	struct sg_table *sgt; /* NULL: unmapped, or given back to the exporter */
 	enum dma_data_direction dir;
 	bool live; /* map has succeeded: what goes now is revoked */
 	bool gone;
@@ -46,7 +46,7 @@ static void dmabuf_unmap_locked(struct ugds_dmabuf *x)
 }
 
 /* The exporter holds the reservation lock, and lets the memory go when this returns. */
-static void dmabuf_move_notify(struct dma_buf_attachment *attach)
+static void dmabuf_invalidate(struct dma_buf_attachment *attach)
 {
 	struct ugds_dmabuf *x = attach->importer_priv;
 
@@ -58,7 +58,7 @@ static void dmabuf_move_notify(struct dma_buf_attachment *attach)
 
 static const struct dma_buf_attach_ops dmabuf_attach_ops = {
 	.allow_peer2peer = true,
-	.move_notify = dmabuf_move_notify,
+	.invalidate_mappings = dmabuf_invalidate,
 };
 
 static int dmabuf_attach(struct ugds_dmabuf *x, struct device *dev)
@@ -104,7 +104,7 @@ static void dmabuf_unmap_and_unpin(struct ugds_dmabuf *x)
 	dma_resv_unlock(x->dmabuf->resv);
 }
 
-/* Waits for a move_notify that runs; none is to come afterwards. */
+/* Waits for an invalidation that runs; none is to come afterwards. */
 static void dmabuf_detach(struct ugds_dmabuf *x)
 {
 	struct device *dev = x->attach->dev;
@@ -160,7 +160,7 @@ static bool dmabuf_in_system(struct ugds_dmabuf *x)
 	return false;
 }
 
-/* Under the reservation lock: move_notify takes the table away. */
+/* Under the reservation lock: an invalidation takes the table away. */
 static int dmabuf_publish(struct ugds_dmabuf *x, u64 skip)
 {
 	struct ugds_mapping *m = &x->m;

@@ -271,7 +271,7 @@ static void export_revoke(struct peer_export *exp, bool gone)
 	list_for_each_entry(attach, &exp->dmabuf->attachments, node)
 		if (attach->importer_ops)
 			atomic_inc(&exp->bar->revoked_ever);
-	dma_buf_move_notify(exp->dmabuf);
+	dma_buf_invalidate_mappings(exp->dmabuf);
 	dma_resv_unlock(exp->dmabuf->resv);
 }
 
