@@ -88,6 +88,12 @@ static bool turn(struct nvme_exec *x)
 	return some;
 }
 
+/* How long nothing may come that wakes it. */
+static int nap_ms(struct nvme_exec *x)
+{
+	return x->lane.deaf && atomic_load_explicit(&x->lane.inflight, memory_order_relaxed) ? 1 : 1000;
+}
+
 /* Nothing may be missed between the last look and the sleep: arm, fence, look, sleep. */
 static void sleep_armed(struct nvme_exec *x)
 {
@@ -99,7 +105,7 @@ static void sleep_armed(struct nvme_exec *x)
 	if (!atomic_load_explicit(&x->posted, memory_order_relaxed) &&
 	    !atomic_load_explicit(&x->drained, memory_order_relaxed) && !nvme_lane_peek(&x->lane) &&
 	    !atomic_load_explicit(&x->stop, memory_order_relaxed))
-		poll(&pfd, 1, 1000);
+		poll(&pfd, 1, nap_ms(x));
 	atomic_store_explicit(x->word, 0, memory_order_relaxed);
 	if (read(x->fd, &count, sizeof(count)) < 0)
 		return; /* EAGAIN: it was not signalled */
@@ -149,7 +155,8 @@ static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 	}
 	x->word = nvme_word_get(c, &x->own_word);
 	nvme_lane_init(&x->lane, c, x->fd, x->word);
-	if (!nvme_lane_take(&x->lane, s)) {
+	/* whoever finds no pair of their own depends on it, however many owners there are */
+	if (!nvme_lane_take(&x->lane, s, true)) {
 		err = -EBUSY;
 		goto lane_done;
 	}

@@ -58,7 +58,9 @@ struct nvme_lane {
 	bool failed; /* everything was ended after the controller failed */
 	int fail_err;
 	bool late_seen; /* a CQE was waiting at the last tick */
-	uint64_t bind[2]; /* wake-up bindings of the pairs' vectors */
+	bool deaf; /* a pair's vector had no place left: its interrupts do not wake the owner */
+	uint64_t bind[2]; /* wake-up bindings of the pairs' vectors, */
+	bool bound[2]; /* where there is one */
 	struct nvme_lane_stats st;
 	uint64_t base_doorbells, base_unknown; /* of the pairs when they were leased */
 };
@@ -68,7 +70,8 @@ void nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic ui
 void nvme_lane_done(struct nvme_lane *l);
 /* Take a pair of @kind; the batch kind only while two or more pairs are free. False: none is free. */
 bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind);
-bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s);
+/* @deaf_too: also where the pair's vector takes no more owners; see nvme_lane.deaf. */
+bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s, bool deaf_too);
 void nvme_lane_stats_add(struct nvme_lane_stats *sum, const struct nvme_lane_stats *st);
 void nvme_lane_stats_get(struct nvme_lane *l, struct nvme_lane_stats *ret); /* locked */
 

@@ -18,7 +18,7 @@ void nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic ui
 	l->next_timer = INT64_MAX;
 }
 
-bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s)
+bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s, bool deaf_too)
 {
 	struct nvme_lane *none = NULL;
 	struct nvme_qpair *qp = s->qp;
@@ -27,10 +27,14 @@ bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s)
 	if (!atomic_compare_exchange_strong_explicit(&s->lane, &none, l, memory_order_acquire,
 						     memory_order_relaxed))
 		return false;
-	if (qp->conf.irq &&
-	    l->ctrl->ops->wake_bind(l->ctrl->t, qp->conf.vector, l->fd, l->word, &l->bind[i])) {
-		atomic_store_explicit(&s->lane, NULL, memory_order_release);
-		return false;
+	l->bound[i] = qp->conf.irq &&
+		      !l->ctrl->ops->wake_bind(l->ctrl->t, qp->conf.vector, l->fd, l->word, &l->bind[i]);
+	if (qp->conf.irq && !l->bound[i]) {
+		if (!deaf_too) {
+			atomic_store_explicit(&s->lane, NULL, memory_order_release);
+			return false;
+		}
+		l->deaf = true;
 	}
 	l->base_doorbells += qp->nr_doorbells;
 	l->base_unknown += qp->nr_unknown_cid;
@@ -52,11 +56,11 @@ bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind)
 	if (kind == NVME_QPAIR_BATCH && nr_free < 2)
 		return false;
 	for (uint32_t i = 0; i < last; i++)
-		if (c->q[i].qp->conf.kind == kind && nvme_lane_take(l, &c->q[i]))
+		if (c->q[i].qp->conf.kind == kind && nvme_lane_take(l, &c->q[i], false))
 			return true;
 	/* a general lease takes a deep pair rather than none */
 	for (uint32_t i = 0; i < last && kind == NVME_QPAIR_GENERAL; i++)
-		if (nvme_lane_take(l, &c->q[i]))
+		if (nvme_lane_take(l, &c->q[i], false))
 			return true;
 	return false;
 }
@@ -69,7 +73,7 @@ void nvme_lane_done(struct nvme_lane *l)
 	for (uint32_t i = 0; i < l->nr_qp; i++) {
 		struct nvme_qpair *qp = l->qp[i];
 
-		if (qp->conf.irq)
+		if (l->bound[i])
 			c->ops->wake_unbind(c->t, l->bind[i]);
 		l->st.doorbells += qp->nr_doorbells;
 		l->st.unknown_cids += qp->nr_unknown_cid;

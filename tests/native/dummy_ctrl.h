@@ -50,6 +50,7 @@ struct dummy {
 	le32_t active[1024];
 	bool no_active_list;
 	bool gone;
+	bool deaf; /* no vector takes another owner */
 	uint32_t grant; /* Set Features, number of queues: dw0 */
 	uint32_t mapped;
 	uint32_t max_nbytes; /* largest I/O command seen */
@@ -122,7 +123,7 @@ static inline int dummy_wake_bind(void *t, uint32_t vector, int fd, _Atomic uint
 
 	(void)vector;
 	pthread_mutex_lock(&d->lock);
-	for (uint32_t i = 0; i < DUMMY_BINDS && rc; i++) {
+	for (uint32_t i = 0; i < DUMMY_BINDS && rc && !d->deaf; i++) {
 		if (d->bind[i].used)
 			continue;
 		d->bind[i].fd = fd;
