@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import time
 from pathlib import Path
 
@@ -164,3 +165,26 @@ def strict_options_are_kept(ground: Ground) -> None:
         assert found.iommu == ("translated" if ground.iommu else "none"), found.iommu
         assert ns.controller.info.pci_address == ground.address("nv0")
         assert ns.read(bytearray(PAGE), offset=0) == PAGE
+
+
+@check()
+def a_limit_of_locked_memory_is_named(ground: Ground) -> None:
+    """It counts for whoever may not exceed it: not for root."""
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    said = ""
+    with aiougds.blocking.open(node(ground, "nv0")) as ns:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, before[1]))
+        os.seteuid(65534)
+        try:
+            with ns.allocate(4 << 20) as reg:
+                assert ns.read(reg, offset=0) == 4 << 20
+            ns.allocate(16 << 20).__enter__()
+        except aiougds.MemoryLimitError as error:
+            said = str(error)
+        finally:
+            os.seteuid(0)
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
+        assert "16777216 bytes at" in said, said
+        assert "(RLIMIT_MEMLOCK) is 8388608 bytes; raise it" in said, said
+        assert ns.read(bytearray(PAGE), offset=0) == PAGE
+    assert int(MAPPINGS.read_text()) == 0
