@@ -101,9 +101,8 @@ def moved(ns: aiougds.Namespace, limit: int) -> Iterator[tuple[int, int, int]]:
     rng = random.Random(block * limit)
     most = (ns.size - KEPT) // block
     for nbytes in sizes(block, limit):
-        for offset in OFFSETS:
-            if nbytes > 2 * LIST * PAGE and offset:
-                continue
+        # Each offset once on a controller, the last one on all its namespaces.
+        for offset in OFFSETS if ns.nsid == 1 else OFFSETS[-1:]:
             at = rng.randrange(most - nbytes // block + 1) * block
             yield nbytes, offset, KEPT + at
 
