@@ -36,6 +36,7 @@ class Kind:
     max_transfer: int = MIB
     shadow: bool = True
     queues: int = 16
+    offsets: tuple[int, ...] = OFFSETS[-1:]
 
     @property
     def title(self) -> str:
@@ -53,13 +54,13 @@ class Kind:
 
 
 KINDS = (
-    Kind("nv0", vectors=65),
+    Kind("nv0", vectors=65, offsets=OFFSETS),
     Kind("nv0", shadow=False, pairs=64, vectors=65, queues=64),
-    Kind("large", spaces=(4096,)),
-    Kind("mdts0", mdts=0, max_transfer=8 * MIB, shadow=False),
-    Kind("mdts1", mdts=1),
-    Kind("mdts5", mdts=5, shadow=False),
-    Kind("mdts9", mdts=9, max_transfer=8 * MIB),
+    Kind("large", spaces=(4096,), offsets=OFFSETS),
+    Kind("mdts0", mdts=0, max_transfer=8 * MIB, shadow=False, offsets=OFFSETS),
+    Kind("mdts1", mdts=1, offsets=OFFSETS),
+    Kind("mdts5", mdts=5, shadow=False, offsets=OFFSETS),
+    Kind("mdts9", mdts=9, max_transfer=8 * MIB, offsets=OFFSETS),
     Kind("one", pairs=1, vectors=2),
     Kind("two", pairs=2, vectors=3, shadow=False),
     Kind("few", pairs=8, vectors=2, queues=8),
@@ -95,26 +96,25 @@ def sizes(block: int, limit: int) -> list[int]:
     return sorted(size for size in near | {block} if size > 0)
 
 
-def moved(ns: aiougds.Namespace, limit: int) -> Iterator[tuple[int, int, int]]:
+def moved(ns: aiougds.Namespace, kind: Kind) -> Iterator[tuple[int, int, int]]:
     """Return sizes, offsets in memory, and where each goes on the disk."""
     block = ns.lba_bytes
-    rng = random.Random(block * limit)
+    rng = random.Random(block * kind.limit)
     most = (ns.size - KEPT) // block
-    for nbytes in sizes(block, limit):
-        # Each offset once on a controller, the last one on all its namespaces.
-        for offset in OFFSETS if ns.nsid == 1 else OFFSETS[-1:]:
+    for nbytes in sizes(block, kind.limit):
+        for offset in kind.offsets:
             at = rng.randrange(most - nbytes // block + 1) * block
             yield nbytes, offset, KEPT + at
 
 
 async def moves_every_size(
-    ns: aiougds.Namespace, reg: aiougds.Registration, limit: int
+    ns: aiougds.Namespace, reg: aiougds.Registration, kind: Kind
 ) -> None:
     """Write, read back beside an edge that stays, with no command more than needed."""
     half = reg.nbytes // 2
     noise = random.Random(ns.nsid).randbytes(MIB) * (half // MIB)
     view = reg.view
-    for nbytes, offset, at in moved(ns, limit):
+    for nbytes, offset, at in moved(ns, kind):
         source = slice(offset, offset + nbytes)
         target = slice(half + PAGE + offset, half + PAGE + offset + nbytes)
         around = slice(target.start - EDGE, target.stop + EDGE)
@@ -125,8 +125,8 @@ async def moves_every_size(
         assert await ns.read(reg[target], offset=at) == nbytes
         sent = ns.controller.statistics().commands - before
         # Pieces end at the controller's pages or not: one more at the most.
-        least = -(-nbytes // limit)
-        assert 2 * least <= sent <= 2 * (least + 1), (nbytes, offset, sent, limit)
+        least = -(-nbytes // kind.limit)
+        assert 2 * least <= sent <= 2 * (least + 1), (nbytes, offset, sent)
         edge = EMPTY * EDGE
         wanted = b"".join((edge, view[source], edge))
         assert view[around] == wanted, (nbytes, offset, at)
@@ -198,7 +198,7 @@ async def works(kind: Kind, ground: Ground) -> None:
                 wanted = ground.original(f"{kind.name}-{nsid}", MIB, 64 * KIB)
                 assert await ns.read(reg[: 64 * KIB], offset=MIB) == 64 * KIB
                 assert reg.view[: 64 * KIB] == wanted
-                await moves_every_size(ns, reg, kind.limit)
+                await moves_every_size(ns, reg, kind)
                 await moves_batches(ns, reg, kind.limit)
                 await ns.flush()
         stats = controller.statistics()
