@@ -322,6 +322,7 @@ void emu_ring_drop(struct emu_map *m);
 void emu_rings_forget(struct emu_ctrl *e, struct emu_map *m);
 void emu_rings_fence(struct emu_ctrl *e);
 _Atomic uint32_t *emu_shadow_slot(struct emu_actor *a, bool event, uint32_t qid, bool cq);
+void emu_shadow_stop(struct emu_ctrl *e);
 /* The host broke the queue protocol: count it, and raise an error event (Base 5.2.1) soon. */
 void emu_protocol_error(struct emu_ctrl *e, uint32_t info);
 

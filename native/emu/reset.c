@@ -18,7 +18,7 @@ void emu_disable(struct emu_ctrl *e)
 		if (atomic_load(&e->cq[qid].live))
 			emu_cq_delete(e, &e->cq[qid]);
 	emu_aer_reset(e);
-	atomic_store(&e->shadow, false);
+	emu_shadow_stop(e);
 	emu_irq_unmask(&e->irq, 0xffffffff);
 	emu_rings_fence(e);
 	atomic_fetch_and(&e->csts, ~(NVME_CSTS_RDY | NVME_CSTS_CFS));

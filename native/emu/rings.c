@@ -90,7 +90,26 @@ _Atomic uint32_t *emu_shadow_slot(struct emu_actor *a, bool event, uint32_t qid,
 			  event ? EMU_DMA_WRITE : EMU_DMA_READ);
 	if (!p)
 		atomic_store_explicit(&e->shadow, false, memory_order_relaxed);
+	/* Looked at again after counting in on the page: see emu_shadow_stop(). */
+	else if (!atomic_load_explicit(&e->shadow, memory_order_relaxed))
+		return NULL;
 	return (_Atomic uint32_t *)(void *)p;
+}
+
+/* No device thread touches the pages when this returns. A scan, or a late announcement, holds no queue's lock. */
+void emu_shadow_stop(struct emu_ctrl *e)
+{
+	const uint64_t base[] = { atomic_load_explicit(&e->shadow_db, memory_order_relaxed),
+				  atomic_load_explicit(&e->shadow_ev, memory_order_relaxed) };
+
+	if (!atomic_exchange_explicit(&e->shadow, false, memory_order_seq_cst))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(base); i++) {
+		uint64_t leaf = emu_iommu_leaf(&e->io, base[i]);
+
+		if (leaf)
+			emu_count_wait_zero(&emu_iommu_slot(&e->io, EMU_LEAF_SLOT(leaf))->users);
+	}
 }
 
 void emu_protocol_error(struct emu_ctrl *e, uint32_t info)
