@@ -105,7 +105,8 @@ struct nvme_qpair_ops {
 	uint32_t (*landed)(struct nvme_qpair *qp, const void *owner);
 	/* Forget every outstanding command: @done is called for each. Only when DMA has provably stopped. */
 	void (*fail_all)(struct nvme_qpair *qp, void (*done)(void *ctx, const struct nvme_done *), void *ctx);
-	/* connected: Delete SQ and CQ. Not connected (after a controller reset): nothing is sent. */
+	/* connected: Delete SQ and CQ. Not connected (after a controller reset): nothing is sent, then or until connect(),
+	 * and nothing is reaped. Everything was failed before. */
 	int (*disconnect)(struct nvme_qpair *qp, bool connected);
 	void (*free)(struct nvme_qpair *qp);
 };

@@ -373,7 +373,14 @@ static int qpair_disconnect(struct nvme_qpair *qp, bool connected)
 	uint16_t status;
 	int err;
 
-	if (!connected || !qp->conf.qid)
+	if (!connected) {
+		/* An owner that still saw the controller live finds nothing to take, and no room to send: a doorbell that
+		 * it rang now would be one of a queue that is not there, or the first that a new one sees. */
+		pcie_qpair_rewind(pcie_qp(qp));
+		qp->space = 0;
+		return 0;
+	}
+	if (!qp->conf.qid)
 		return 0;
 	err = nvme_admin_sync(qp->ctrl, &sq, NULL, 0, false, &dw0, &status);
 	if (!err)
