@@ -342,13 +342,14 @@ void nvme_chan_deadline(struct nvme_chan *ch, uint64_t token, int64_t timeout_ns
 	struct nvme_op *op = nvme_chan_op_find(ch, token);
 	struct nvme_lane *l;
 
-	if (!op || op->flags & (NVME_OPF_HANDLE | NVME_OPF_ADMIN))
+	if (!op)
 		return;
 	l = nvme_op_lane(op);
 	if (op->exec)
 		nvme_exec_drain(ch->exec);
 	owner_lock(&l->lock);
-	if (nvme_op_live(op) && !(op->flags & NVME_OPF_CANCELLED)) { /* else its grace runs */
+	/* cancelled: its grace runs */
+	if (!(op->flags & (NVME_OPF_HANDLE | NVME_OPF_ADMIN | NVME_OPF_CANCELLED)) && nvme_op_live(op)) {
 		op->timer.is_grace = op->timer.is_batch = false;
 		op->flags |= NVME_OPF_TIMED;
 		if (timeout_ns)
@@ -365,13 +366,13 @@ int nvme_chan_cancel(struct nvme_chan *ch, uint64_t token, int64_t grace_ns)
 	struct nvme_lane *l;
 	int res = 0;
 
-	if (!op || op->flags & (NVME_OPF_HANDLE | NVME_OPF_ADMIN))
+	if (!op)
 		return 0;
 	l = nvme_op_lane(op);
 	if (op->exec)
 		nvme_exec_drain(ch->exec); /* what was posted is on the lane, where it can be found */
 	owner_lock(&l->lock);
-	if (nvme_op_live(op)) {
+	if (!(op->flags & (NVME_OPF_HANDLE | NVME_OPF_ADMIN)) && nvme_op_live(op)) {
 		bool again = op->flags & NVME_OPF_CANCELLED; /* it is not given more time */
 
 		res = 1;
