@@ -33,13 +33,23 @@ def hugepages(count: int) -> Iterator[None]:
 
 
 def killed(ground: Ground, rounds: int) -> None:
-    """Kill so many processes, one after another, at random points of their load."""
-    seed = random.randrange(1 << 32)
-    command = (ground.program("kill_load"), node(ground, "nv0"), str(rounds), str(seed))
-    print(f"kill_load: seed {seed}", flush=True)
+    """Kill so many processes, one after another, at random points of their load.
+
+    Half of them with the drive as fast as it is, half with one whose commands would
+    outlast their process by far if nobody stopped it.
+    """
+    program, path = ground.program("kill_load"), node(ground, "nv0")
     # Half of the pools is of hugepages; the engine has others for its rings.
     with hugepages(16), nothing_left():
-        print(ground.run(*command, timeout_s=200), flush=True)
+        for per_second in (0, 2000):
+            seed = str(random.randrange(1 << 32))
+            print(f"kill_load: {per_second} a second, seed {seed}", flush=True)
+            ground.qmp.throttle("nv0-1", per_second)
+            try:
+                command = (program, path, str(rounds // 2), seed)
+                print(ground.run(*command, timeout_s=200), flush=True)
+            finally:
+                ground.qmp.throttle("nv0-1", 0)
 
 
 @check(limit_s=120)

@@ -10,7 +10,7 @@ from vm.bed.run import GuestRun
 MODULES = ("kmod/ugds_drv.ko",)
 # With doorbells that QEMU reads by itself (``ioeventfd``) it takes no command while it
 # drains for a reset; otherwise it does, and QEMU 7.2 dies of that now and then.
-STEADY = Controller("nv0", ioeventfd=True)
+STEADY = Controller("nv0", (Blocks(throttle=True),), ioeventfd=True)
 BREAKING = Machine(
     (
         STEADY,
@@ -25,15 +25,15 @@ BREAKING = Machine(
 )
 
 
-def killed(kernel: str, checks: tuple[str, ...], *, iommu: bool) -> GuestRun:
+def killed(name: str, kernel: str, *checks: str, iommu: bool) -> GuestRun:
     return GuestRun(
-        f"killed-{kernel}",
-        checks,
+        f"{name}-{kernel}",
+        tuple(f"vm.checks.{check}" for check in checks),
         kernel=kernel,
         machine=Machine((STEADY,), iommu=iommu),
         modules=MODULES,
         programs=("programs/kill_load.c",),
-        quick=iommu,
+        quick=checks == ("killed",),
     )
 
 
@@ -49,8 +49,9 @@ def faults(kernel: str, *, iommu: bool) -> GuestRun:
 
 
 RUNS = (
-    killed("6.12", ("vm.checks.killed",), iommu=True),
-    killed("6.1", ("vm.checks.killed", "vm.checks.killed_often"), iommu=False),
+    killed("killed", "6.12", "killed", iommu=True),
+    killed("killed-often", "6.12", "killed_often", iommu=True),
+    killed("killed-often", "6.1", "killed", "killed_often", iommu=False),
     faults("6.12", iommu=True),
     faults("6.1", iommu=False),
 )
