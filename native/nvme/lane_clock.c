@@ -178,10 +178,10 @@ void nvme_lane_fail(struct nvme_lane *l)
 			nvme_lane_abandon(l, l->pending[i].head, l->fail_err);
 	while ((op = nvme_retry_first(l)))
 		nvme_lane_abandon(l, op, l->fail_err);
-	if (!first)
-		return;
-	for (uint32_t i = 0; i < l->nr_qp; i++)
+	for (uint32_t i = 0; first && i < l->nr_qp; i++)
 		l->qp[i]->ops->each(l->qp[i], abandon_owner, l);
+	/* each time: an owner that looked at the state before it changed may have queued something since, and where it
+	 * gathers, nobody else gives back what that held */
 	nvme_puts_flush(&l->puts);
 }
 

@@ -258,6 +258,53 @@ static void test_lost_interrupt(void)
 	rig_close(&r, "lost interrupt");
 }
 
+/* An owner that looked at the state right before it changed sends, and its lane has failed already: what it queued is
+ * ended when it next comes round, and nothing of it may keep memory or namespace. Alone, or as a batch. */
+static void test_queued_after_failure(uint32_t items)
+{
+	struct nvme_chan *ch;
+	struct nvme_batch *b = NULL;
+	struct nvme_op *op = NULL;
+	int64_t offsets[4] = { 0, 4096, 8192, 12288 }, rc;
+	uint32_t bad, ended = 0;
+	uint8_t *buf = aligned_alloc(4096, 16384);
+	uint64_t map = 0;
+	struct nvme_ns *ns;
+	struct rig r;
+
+	rig_init(&r);
+	ch = up(&r, "queued after the failure");
+	ns = rig_ns(&r);
+	ok(!mem_register(&r.c->mem, buf, 16384, DMA_READ | DMA_WRITE, &map), "memory maps");
+	if (items)
+		ok(!nvme_batch_new(ch, items, &b), "a batch");
+	pthread_mutex_lock(&r.c->lock); /* housekeeping's next look at the lanes comes after all this */
+	owner_lock(&ch->own.lock);
+	nvme_lane_fail(&ch->own);
+	owner_unlock(&ch->own.lock);
+	rc = b ? nvme_batch_submit_array(b, ns, NVME_IO_READ, false, map, offsets, NULL, 4096, items, 0, &bad)
+	       : nvme_chan_rw(ch, ns, map, 0, 4096, 0, NVME_IO_READ);
+	okf(b ? !rc : rc > 0 && (uint64_t)rc & NVME_PENDING, "accepted (%lld)", (long long)rc);
+	nvme_ctrl_fail(r.c, NVME_WEDGED, "it fails now");
+	rc = nvme_chan_reap(ch, &op, 1);
+	pthread_mutex_unlock(&r.c->lock);
+	if (b) {
+		for (; (op = nvme_batch_next(b)); ended++)
+			nvme_chan_collected(ch, op);
+	} else if (rc == 1) {
+		ended += nvme_op_result(op) == -EHOSTDOWN;
+		nvme_chan_collected(ch, op);
+	}
+	okf(ended == (items ? items : 1), "it has ended (%u)", ended);
+	okf(!atomic_load(&ns->ref), "the namespace is free (%u)", atomic_load(&ns->ref));
+	okf(!mem_unregister(&r.c->mem, map), "so is the memory");
+	if (b)
+		ok(!nvme_batch_free(b), "and the batch");
+	ok(!nvme_chan_close(ch), "and the channel");
+	rig_close(&r, "queued after the failure");
+	free(buf);
+}
+
 int main(void)
 {
 	test_events();
@@ -271,5 +318,7 @@ int main(void)
 	test_fatal(EMU_FAULT_CFS, -EHOSTDOWN, "fatal status");
 	test_fatal(EMU_FAULT_REMOVED, -ENODEV, "all ones");
 	test_lost_interrupt();
+	test_queued_after_failure(0);
+	test_queued_after_failure(4);
 	return done_testing();
 }
