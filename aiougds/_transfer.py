@@ -319,24 +319,19 @@ async def _direct(
         mapping = Mapping(device, memory)
     else:
         # Cancelled or late while pinning: nothing is sent.
-        late = OperationTimeoutError(
-            f"{NAMES[op & 0xFF]} of {length} bytes at offset {at} did not end "
-            f"within {timeout_s=}: it was never sent, as pinning its memory took that "
-            "long; register it"
-        )
         grace_s = device.options.cancel_grace_s
         try:
             mapping = await home.patiently(
                 lambda: Mapping(device, memory), Mapping.release, grace_s, timeout_s
             )
         except TimeoutError:
-            raise late from None
+            raise _pinned_late(op, at, length, timeout_s) from None
     device.jit_pins += 1
     try:
         if not inline:
             await home.breathe()
             if clock.over():
-                raise late
+                raise _pinned_late(op, at, length, timeout_s)
             timeout_s = clock.left()
         pinned = place._replace(handle=mapping.handle, keep=mapping)
         return await issue(window, pinned, length, at, op, timeout_s)
@@ -345,6 +340,16 @@ async def _direct(
             mapping.release()
         else:  # it may take as long as pinning did
             await home.off_loop(mapping.release)
+
+
+def _pinned_late(
+    op: int, at: int, length: int, timeout_s: float | None
+) -> OperationTimeoutError:
+    return OperationTimeoutError(
+        f"{NAMES[op & 0xFF]} of {length} bytes at offset {at} did not end within "
+        f"{timeout_s=}: it was never sent, as pinning its memory took that long; "
+        "register it"
+    )
 
 
 async def _take_bounce(device: Device) -> Mapping:
@@ -361,11 +366,13 @@ async def _take_bounce(device: Device) -> Mapping:
     return await current_home().off_loop(make, Mapping.release)
 
 
-def _give_bounce(device: Device, mapping: Mapping) -> None:
-    if mapping.inflight() or len(device.pool) >= 64:  # given up: the device has it
-        mapping.release()
-    else:
+async def _give_bounce(device: Device, mapping: Mapping) -> None:
+    if not mapping.inflight() and len(device.pool) < 64:
         device.pool.append(mapping)
+    elif device.ended or device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+        mapping.release()  # or given up: the device has it
+    else:
+        await current_home().off_loop(mapping.release)
 
 
 async def _bounced(
@@ -434,7 +441,7 @@ async def _copied(
                 ffi.memmove(user + done, base + head, take)
             done += take
     finally:
-        _give_bounce(device, mapping)
+        await _give_bounce(device, mapping)
     device.bounces += 1
     device.bounced_bytes += length
     return length

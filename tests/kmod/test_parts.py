@@ -11,7 +11,8 @@ import pytest
 HERE = Path(__file__).parent
 KMOD = HERE.parent.parent / "kmod"
 FLAGS = (
-    "-std=gnu17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-sign-compare", "-Wno-override-init",
+    "-std=gnu17", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
+    "-Wno-sign-compare", "-Wno-override-init",
     "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 )  # fmt: skip
 
