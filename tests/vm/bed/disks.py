@@ -28,7 +28,7 @@ def template(name: str, mib: int) -> Path:
 def make_storage(machine: Machine, share: Path) -> None:
     """Put into the share what the machine's disks and peers keep their bytes in."""
     for folder in ("disks", "peers"):
-        (share / folder).mkdir()
+        (share / folder).mkdir(exist_ok=True)
     for controller in machine.controllers:
         for index, blocks in enumerate(controller.blocks):
             name = node(controller, index)

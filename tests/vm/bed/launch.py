@@ -25,10 +25,11 @@ from vm.bed.machine import Machine, slot
 from vm.bed.modules import module
 from vm.bed.programs import program
 from vm.bed.qemu import Boot, Properties, command, devices
-from vm.bed.run import GuestRun, Result, read_result
+from vm.bed.run import GuestRun, Result, died_booting, read_result
 from vm.guest.ground import Module, Plan
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+BOOTS = 3
 KEPT_FOR_S = 24 * 3600
 # The process groups of guests that run now.
 _running: set[int] = set()
@@ -199,7 +200,11 @@ def launch(run: GuestRun, selected: list[str], options: Options) -> Result:
         (share / "plan.json").write_text(json.dumps(plan, indent=1))
         words = [sys.executable, "-m", "vm.guest.runner"]
         limit_s = run.limit_s(selected)
-        status, seconds = boot(
-            run.machine, booted, share, words, limit_s, options, run.alone
-        )
+        for number in range(1, BOOTS + 1):
+            status, seconds = boot(
+                run.machine, booted, share, words, limit_s, options, run.alone
+            )
+            if number == BOOTS or not died_booting(share):
+                break
+            (share / "console.log").rename(share / f"console-{number}.log")
         return read_result(share, selected, status, seconds)

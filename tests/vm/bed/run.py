@@ -102,6 +102,17 @@ def lines(path: Path) -> list[dict[str, object]]:
     return found
 
 
+# A processor meets a breakpoint with which the kernel was patching its own code, and
+# which is gone when the kernel looks: the emulation's doing, on a busy host.
+PATCHING = "Oops: int3"
+
+
+def died_booting(share: Path) -> bool:
+    """Whether QEMU's emulation broke the kernel before anything of ours ran."""
+    begun = (share / "results.jsonl").exists()
+    return not begun and PATCHING in text(share / "console.log")
+
+
 def text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from vm.bed.run import Result, fate, read_result
+from vm.bed.run import Result, died_booting, fate, read_result
 
 Line = dict[str, object]
 UP: Line = {"event": "up", "seconds": 4.5}
@@ -100,3 +100,15 @@ def test_complaint_outside_of_checks_is_trouble(tmp_path: Path) -> None:
 def test_status_is_told_in_words(status: int, said: str) -> None:
     assert said in fate(status)
     assert bool(fate(status)) == bool(said)
+
+
+def test_emulation_that_broke_the_kernel_at_boot_is_told_from_a_panic(
+    tmp_path: Path,
+) -> None:
+    console = tmp_path / "console.log"
+    console.write_text("[    6.0] Oops: general protection fault: 0000 [#1]\n")
+    assert not died_booting(tmp_path)
+    console.write_text("[    6.0] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n")
+    assert died_booting(tmp_path)
+    left(tmp_path, UP)  # something of ours has run: it may be to blame
+    assert not died_booting(tmp_path)
