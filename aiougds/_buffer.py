@@ -74,6 +74,9 @@ class Memory:
         self.target_refusal = target_refusal
         """Why nothing may be read into it, if so."""
 
+    def let_go(self) -> None:
+        """Nothing will be mapped of it any more."""
+
 
 def describe(obj: object) -> Memory:
     """Return the memory of an object, or raise what says why it has none to use."""

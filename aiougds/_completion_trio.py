@@ -131,7 +131,12 @@ class TrioHome(Home):
     async def off_loop(
         self, work: Callable[[], T], undo: Callable[[T], object] | None = None
     ) -> T:
-        return await trio.to_thread.run_sync(work)
+        # Shielded: what was cancelled before is done all the same, as it may be what
+        # gives something back.
+        box: list[T] = []
+        with trio.CancelScope(shield=True):
+            box.append(await trio.to_thread.run_sync(work))
+        return box[0]
 
     async def patiently(
         self,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Final, Literal
 
 from aiougds._buffer import Memory
-from aiougds._errors import ArgumentTypeError, MemoryLayoutError, RangeError
+from aiougds._errors import (
+    ArgumentTypeError,
+    ClosedError,
+    MemoryLayoutError,
+    RangeError,
+)
 from aiougds._ffi import ffi, lib
 
 if TYPE_CHECKING:
@@ -17,21 +23,50 @@ Placement = Literal["host", "system", "device"]
 MOST: Final = (1 << 64) - 1
 
 
-class _Descriptor:
-    """A duplicated file descriptor that ends with its last user."""
+class Descriptor:
+    """A duplicate of a file descriptor, open until it is let go of.
 
-    __slots__ = ("number",)
+    Another thread may be mapping with its number just then: it is closed behind that,
+    so that the number means no other file meanwhile.
+    """
+
+    # No lock, which a fork could leave held in the child: each of these steps is one,
+    # and of a user and the closer at least one sees the other.
+    __slots__ = ("_number", "_over", "_users")
 
     def __init__(self, fd: int) -> None:
-        self.number = -1
+        self._number: list[int] = []  # none once it is closed
+        self._users: list[None] = []
+        self._over = False
         try:
-            self.number = os.dup(fd)
+            self._number.append(os.dup(fd))
         except OSError as exc:
             raise MemoryLayoutError(f"fd={fd} is no open descriptor: {exc}") from exc
 
+    def __enter__(self) -> int:
+        self._users.append(None)
+        if self._over:
+            self.__exit__()
+            raise ClosedError("the registration is closed; register the memory again")
+        return self._number[0]
+
+    def __exit__(self, *_exc: object) -> None:
+        self._users.pop()
+        if self._over:
+            self.close()
+
+    def close(self) -> None:
+        """Close it, now or when nobody maps with it any more."""
+        self._over = True
+        if not self._users:
+            self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(IndexError):  # somebody else did
+            os.close(self._number.pop())
+
     def __del__(self) -> None:
-        if self.number >= 0:
-            os.close(self.number)
+        self._close()
 
 
 class DeviceMemory(Memory):
@@ -46,7 +81,7 @@ class DeviceMemory(Memory):
         kind: int,
         nbytes: int,
         *,
-        fd: _Descriptor | None = None,
+        fd: Descriptor | None = None,
         addr: int = 0,
         offset: int = 0,
         peer: bool = False,
@@ -68,12 +103,17 @@ class DeviceMemory(Memory):
         """Make it reachable for a controller; errno, and what became of it."""
         native = ffi.new("struct ugds_foreign *")
         native.kind = self._kind
-        native.fd = -1 if self._fd is None else self._fd.number
         native.addr, native.offset = self._addr, self._offset
         native.nbytes = self.nbytes
         native.flags = lib.UGDS_FOREIGN_PEER if self._peer else 0
-        code = lib.ugds_map_foreign(device.ptr, native, ret_handle)  # type: ignore[arg-type]
+        with self._fd or contextlib.nullcontext(-1) as native.fd:
+            code = lib.ugds_map_foreign(device.ptr, native, ret_handle)  # type: ignore[arg-type]
         return code, int(native.ret_traits)
+
+    def let_go(self) -> None:
+        """Close the descriptor: what is mapped needs it no more."""
+        if self._fd is not None:
+            self._fd.close()
 
     def no_view(self, what: str) -> MemoryLayoutError:
         """Return why something cannot be done with it."""
@@ -95,21 +135,34 @@ def dmabuf_memory(
     fd: int, offset: int, nbytes: int | None, *, require_peer: bool
 ) -> DeviceMemory:
     """Return a range of a dma-buf; None: up to its end."""
-    holder = _Descriptor(_size(fd, "fd"))
     at = _size(offset, "offset")
+    length = None if nbytes is None else _size(nbytes, "nbytes")
+    holder = Descriptor(_size(fd, "fd"))
     try:
-        size = os.lseek(holder.number, 0, os.SEEK_END)
+        length = _length(holder, fd, at, length)
+    except BaseException:
+        holder.close()  # whoever keeps the exception keeps no descriptor
+        raise
+    return DeviceMemory(
+        lib.UGDS_FOREIGN_DMABUF, length, fd=holder, offset=at, peer=require_peer
+    )
+
+
+def _length(holder: Descriptor, fd: int, at: int, length: int | None) -> int:
+    """Return how many bytes are meant, or raise when they do not lie in it."""
+    try:
+        with holder as number:
+            size = os.lseek(number, 0, os.SEEK_END)
     except OSError as exc:
         raise MemoryLayoutError(f"fd={fd} is no dma-buf: {exc}") from exc
-    length = size - at if nbytes is None else _size(nbytes, "nbytes")
+    if length is None:
+        length = size - at
     if length <= 0 or at + length > size:
         raise RangeError(
             f"{length} bytes from byte {at} on do not lie in the dma-buf of {size} "
             "bytes"
         )
-    return DeviceMemory(
-        lib.UGDS_FOREIGN_DMABUF, length, fd=holder, offset=at, peer=require_peer
-    )
+    return length
 
 
 def cuda_memory(pointer: int, nbytes: int) -> DeviceMemory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import time
 import warnings
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -113,7 +114,11 @@ class PinnedMemory:
         self._handle = 0
         self._wanted: Device | None = device
         if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
-            self._map_now(device)
+            try:
+                self._map_now(device)
+            except BaseException:
+                memory.let_go()
+                raise
         self._serial = (
             registered.add(memory.ptr, memory.nbytes, self) if memory.host else 0
         )
@@ -137,6 +142,10 @@ class PinnedMemory:
             self._mappings[id(device)] = mapping
             if self._device is None:
                 self._device, self._handle = device, mapping.handle
+            if self._memory is None:  # closed by another thread meanwhile
+                self._device = None
+                self._unmap_rest()
+                raise ClosedError("the registration was closed meanwhile")
         self._wanted = None
 
     def handle_on(self, device: Device) -> int:
@@ -155,6 +164,10 @@ class PinnedMemory:
         """Return the mapping that an operation on it keeps busy."""
         mapping = self._mappings.get(id(device))
         return [] if mapping is None else [mapping]
+
+    def _all(self) -> list[Mapping]:
+        # At once: another thread may map or unmap it.
+        return list(self._mappings.values())
 
     @property
     def memory(self) -> Memory:
@@ -206,21 +219,18 @@ class PinnedMemory:
     @property
     def placement(self) -> Placement:
         """``host``; of a dma-buf ``device``, or ``system`` where it lies in memory."""
-        traits = [mapping.traits for mapping in self._mappings.values()]
+        traits = [mapping.traits for mapping in self._all()]
         return placement(self.memory, traits[0] if traits else 0)
 
     @property
     def revocable(self) -> bool:
         """Whether its owner may take it away (see MemoryRevokedError)."""
-        return any(
-            mapping.traits & lib.UGDS_TRAIT_REVOCABLE
-            for mapping in self._mappings.values()
-        )
+        return any(mapping.traits & lib.UGDS_TRAIT_REVOCABLE for mapping in self._all())
 
     @property
     def inflight(self) -> int:
         """Operations in flight on it, over all controllers."""
-        return sum(mapping.inflight() for mapping in self._mappings.values())
+        return sum(mapping.inflight() for mapping in self._all())
 
     @property
     def closed(self) -> bool:
@@ -232,16 +242,23 @@ class PinnedMemory:
         if self.inflight:
             return False
         gone: list[Mapping] = []
-        for mapping in self._mappings.values():
+        for mapping in self._all():
             if not mapping.unmap():
                 # Another thread was quicker: what is refused leaves all as it was.
                 for other in gone:
                     self._map_again(other.device)
                 return False
             gone.append(mapping)
-        self._mappings.clear()
+            self._mappings.pop(id(mapping.device), None)
         self._forget()
+        self._unmap_rest()
         return True
+
+    def _unmap_rest(self) -> None:
+        """After _forget(): what another thread mapped meanwhile."""
+        for mapping in self._all():
+            mapping.release()
+        self._mappings.clear()
 
     def _map_again(self, device: Device) -> None:
         with contextlib.suppress(UGDSError):  # it was closed meanwhile
@@ -252,21 +269,21 @@ class PinnedMemory:
     def _forget(self) -> None:
         memory, self._memory = self._memory, None
         self._device = self._wanted = None
-        if memory is not None and memory.host:
+        if memory is None:
+            return
+        memory.let_go()
+        if memory.host:
             registered.remove(memory.ptr, memory.nbytes, self._serial)
 
     def abandon(self) -> None:
         """Let go of it: it is unmapped as soon as the device is done with it."""
-        for mapping in self._mappings.values():
-            mapping.release()
-        self._mappings.clear()
         self._forget()
+        self._unmap_rest()
 
     def is_stuck(self) -> bool:
         """Whether a given-up operation may still touch it."""
         return any(
-            mapping.handle in mapping.device.stuck_handles()
-            for mapping in self._mappings.values()
+            mapping.handle in mapping.device.stuck_handles() for mapping in self._all()
         )
 
     def close_error(self) -> RegistrationBusyError:
@@ -282,15 +299,40 @@ class PinnedMemory:
             )
         )
 
+    def _is_inline(self) -> bool:
+        """Whether unmapping it takes no system call worth a thread."""
+        return all(
+            mapping.device.ended or mapping.device.info().caps & lib.UGDS_CAP_MAP_INLINE
+            for mapping in self._all()
+        )
+
+    async def _release_off_loop(self) -> bool:
+        """As _release(), in a thread where it may take as long as pinning did."""
+        if self._is_inline():
+            return self._release()
+        if self.inflight:
+            return False
+        return await current_home().off_loop(self._release)
+
     async def close_when_idle(self, timeout_s: float | None) -> None:
         """Unmap it everywhere; wait for operations, but never for quarantined ones."""
-        if self._memory is None or self._release():
-            return
-        device = next(iter(self._mappings.values())).device
-        if timeout_s == 0 or not await device.until(
-            self._release, self.is_stuck, timeout_s
-        ):
-            raise self.close_error()
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._memory is not None and not await self._release_off_loop():
+            left = None if end is None else max(0.0, end - time.monotonic())
+            devices = [mapping.device for mapping in self._all()]
+            if not devices:  # another thread is about to have closed it
+                await current_home().breathe()
+            elif timeout_s == 0 or not await devices[0].until(
+                lambda: not self.inflight, self.is_stuck, left
+            ):
+                raise self.close_error()
+
+    async def abandon_off_loop(self) -> None:
+        """Let go of it: it is unmapped as soon as the device is done with it."""
+        if self._is_inline():
+            self.abandon()
+        else:
+            await current_home().off_loop(self.abandon)
 
     async def map_on(self, device: Device) -> None:
         """Map it for a controller; off the loop where that takes a system call."""
@@ -301,9 +343,16 @@ class PinnedMemory:
             await current_home().off_loop(lambda: self._map_now(device))
 
     async def ready(self) -> Self:
-        """Make the mapping that was asked for, if it is not there yet."""
+        """Make the mapping that was asked for, if it is not there yet.
+
+        Refused or cancelled, the registration is closed.
+        """
         if self._wanted is not None:
-            await self.map_on(self._wanted)
+            try:
+                await self.map_on(self._wanted)
+            except BaseException:
+                await self.abandon_off_loop()
+                raise
         return self
 
     def __repr__(self) -> str:
@@ -317,7 +366,7 @@ class PinnedMemory:
 
     def __del__(self) -> None:
         if getattr(self, "_memory", None) is not None and self._mappings:
-            if any(not mapping.device.ended for mapping in self._mappings.values()):
+            if any(not mapping.device.ended for mapping in self._all()):
                 warnings.warn(
                     f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self
                 )
@@ -325,7 +374,7 @@ class PinnedMemory:
             self._strays()
 
     def _strays(self) -> None:
-        for mapping in self._mappings.values():
+        for mapping in self._all():
             mapping.leave()
         self._forget()
 

@@ -50,7 +50,7 @@ class Registration(PinnedMemory):
         try:
             await self.aclose()
         except RegistrationBusyError:
-            self.abandon()
+            await self.abandon_off_loop()
             raise
 
     async def map(self, target: OnDevice) -> None:
@@ -66,7 +66,8 @@ class Registration(PinnedMemory):
 
         Waits for operations in flight, at most ``timeout_s`` (0: not at all), but
         never for quarantined ones. Raises RegistrationBusyError, and then nothing
-        has changed. Cancelled, it stays registered.
+        has changed. Cancelled while it waits for them, it stays registered; unmapping,
+        off the loop where that needs a system call, goes on to its end.
 
         Leaving ``async with`` is the same without a deadline, and raises
         RegistrationBusyError after an operation on it that timed out and is not

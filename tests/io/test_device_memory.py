@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import resource
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from helpers.world import MIB, World, nothing_sent
@@ -14,6 +16,7 @@ from aiougds import (
     AlignmentError,
     ArgumentTypeError,
     CapabilityError,
+    ClosedError,
     DeviceRemovedError,
     MemoryLayoutError,
     MemoryLimitError,
@@ -22,11 +25,16 @@ from aiougds import (
     OperationTimeoutError,
     RangeError,
     UGDSError,
+    _device_memory,
     lowlevel,
 )
 from aiougds._buffer import Memory
 from aiougds._device_memory import dmabuf_memory
+from aiougds._ffi import ffi, lib
 from aiougds._unmappable import map_error
+
+if TYPE_CHECKING:
+    from aiougds._ffi import CData
 
 
 @pytest.fixture
@@ -82,6 +90,91 @@ def test_the_descriptor_may_be_closed(file: int) -> None:
     assert len(os.listdir("/proc/self/fd")) == len(before) + 1
     del memory
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+class Exporter:
+    """The native library, with a way to dma-bufs: memory of ours stands for them."""
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, MIB)
+        self.mapped: list[int] = []  # descriptors, all open at the time
+        self.code = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(lib, name)
+
+    def ugds_map_foreign(self, ctrl: object, native: CData, ret_handle: object) -> int:
+        assert os.fstat(native.fd).st_size == MIB
+        self.mapped.append(native.fd)
+        if self.code:
+            return self.code
+        native.ret_traits = lib.UGDS_TRAIT_REVOCABLE
+        memory = ffi.from_buffer(self.memory)
+        return lib.ugds_map(ctrl, memory, native.nbytes, 0, ret_handle)
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Exporter:
+    made = Exporter()
+    monkeypatch.setattr(_device_memory, "lib", made)
+    return made
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.few
+async def test_descriptors_end_with_the_registration(
+    world: World, file: int, exporter: Exporter
+) -> None:
+    """Not with its last reference: it is mapped without, and may be mapped again."""
+    async with world.open() as ns, world.open() as other:
+        async with ns.allocate(4096) as warm:
+            await warm.map(other)
+            await ns.read(warm, offset=0)
+            await other.read(warm, offset=0)
+        before = descriptors()
+        async with ns.register_dmabuf(file) as reg:
+            assert len(descriptors() - before) == 1
+            await reg.map(other)
+            assert exporter.mapped[1:] == exporter.mapped[:1]
+            assert reg.revocable
+            exporter.memory[4096:8192] = b"x" * 4096
+            assert await other.read(reg[4096:8192], offset=0) == 4096
+            assert exporter.memory[4096:8192] == bytes(4096)
+            held = reg.memory
+        assert descriptors() == before
+        assert held.nbytes == MIB
+        with pytest.raises(ClosedError):
+            await reg.map(other)
+
+
+@pytest.mark.few
+async def test_descriptors_of_what_is_refused_are_closed(
+    world: World, file: int, exporter: Exporter
+) -> None:
+    async with world.open() as ns:
+        before = descriptors()
+        exporter.code = -errno.EBUSY
+        with pytest.raises(MemoryLayoutError) as refused:  # it holds the frames
+            ns.register_dmabuf(file)
+        with pytest.raises(RangeError) as outside:
+            ns.register_dmabuf(file, MIB)
+        assert descriptors() == before
+        del refused, outside
+
+
+def test_a_descriptor_that_is_in_use_is_closed_behind_that(file: int) -> None:
+    before = descriptors()
+    memory = dmabuf_memory(file, 0, None, require_peer=False)
+    assert isinstance(memory.owner, _device_memory.Descriptor)
+    with memory.owner as number:
+        memory.let_go()
+        assert os.fstat(number).st_size == MIB
+        with pytest.raises(ClosedError), memory.owner:
+            pass
+    assert descriptors() == before
 
 
 def test_why_memory_cannot_be_mapped(file: int) -> None:

@@ -1,18 +1,29 @@
-"""Cancelled or late while memory is pinned just in time: nothing is sent."""
+"""Pinning and unmapping that take a system call: off the loop, undone to the end."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import anyio
 import pytest
 from life.conftest import Live
 from life.live import BLOCK, until
 
-from aiougds import MemoryLayoutError, OperationTimeoutError, _device, _transfer
+from aiougds import (
+    ClosedError,
+    MemoryLayoutError,
+    OperationTimeoutError,
+    RegistrationBusyError,
+    _device,
+    _mapping,
+    _pinned,
+    _transfer,
+)
 from aiougds._ffi import lib
+from aiougds.testing import Fault, inject
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few]
 
@@ -26,15 +37,23 @@ class SlowPins:
         self.go = threading.Event()
 
 
-@pytest.fixture
-def pins(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowPins]:
-    slow = SlowPins()
-    info, mapping = _device.Device.info, _transfer.Mapping
+def not_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have devices say that mapping memory takes a system call."""
+    info = _device.Device.info
 
     def without(self: _device.Device) -> object:
         found = info(self)
         found.caps &= ~lib.UGDS_CAP_MAP_INLINE
         return found
+
+    monkeypatch.setattr(_device.Device, "info", without)
+
+
+@pytest.fixture
+def pins(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowPins]:
+    slow = SlowPins()
+    mapping = _mapping.Mapping
+    not_inline(monkeypatch)
 
     class Slow(mapping):
         def __init__(self, *args: object) -> None:
@@ -46,8 +65,32 @@ def pins(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowPins]:
             super().__init__(*args)
             slow.made += 1
 
-    monkeypatch.setattr(_device.Device, "info", without)
     monkeypatch.setattr(_transfer, "Mapping", Slow)
+    monkeypatch.setattr(_pinned, "Mapping", Slow)
+    yield slow
+    slow.go.set()
+
+
+class SlowUnmaps:
+    """Unmapping waits, and says in which threads it was asked for."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+        self.go = threading.Event()
+
+
+@pytest.fixture
+def unmaps(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowUnmaps]:
+    slow = SlowUnmaps()
+    unmap = _mapping.Mapping.unmap
+    not_inline(monkeypatch)
+
+    def slowly(self: _mapping.Mapping) -> bool:
+        slow.threads.append(threading.get_ident())
+        assert slow.go.wait(20)
+        return unmap(self)
+
+    monkeypatch.setattr(_mapping.Mapping, "unmap", slowly)
     yield slow
     slow.go.set()
 
@@ -125,3 +168,113 @@ async def test_a_pin_that_fails_after_it_was_left(live: Live, pins: SlowPins) ->
         with pytest.raises(MemoryLayoutError, match="no pin"):
             await ns.read(bytearray(BLOCK), offset=0)
         assert ns.controller.statistics().mappings == 0
+
+
+async def test_a_registration_is_unmapped_off_the_loop(
+    live: Live, unmaps: SlowUnmaps
+) -> None:
+    async with live() as ns, ns.allocate(BLOCK) as other:
+        reg = await ns.allocate(BLOCK)
+        async with anyio.create_task_group() as group:
+            group.start_soon(reg.aclose)
+            await until(lambda: len(unmaps.threads) == 1)
+            assert await ns.read(other, offset=0) == BLOCK  # the loop goes on
+            assert not reg.closed
+            unmaps.go.set()
+        assert reg.closed
+        assert threading.get_ident() not in unmaps.threads
+        with pytest.raises(ClosedError):
+            await ns.read(reg, offset=0)
+        assert ns.controller.statistics().mappings == 1
+
+
+async def test_cancelled_while_unmapping(live: Live, unmaps: SlowUnmaps) -> None:
+    async with live() as ns:
+        reg = await ns.allocate(BLOCK)
+        async with anyio.create_task_group() as group:
+            group.start_soon(reg.aclose)
+            await until(lambda: len(unmaps.threads) == 1)
+            group.cancel_scope.cancel()
+            unmaps.go.set()
+        assert reg.closed
+        assert ns.controller.statistics().mappings == 0
+        await reg.aclose()
+
+
+async def test_what_is_busy_is_not_unmapped(live: Live, unmaps: SlowUnmaps) -> None:
+    async with live() as ns:
+        reg = await ns.allocate(BLOCK)
+        with inject(ns, Fault.hold("read", count=1)) as held:
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(ns.read, reg, offset=0))
+                await until(lambda: reg.inflight == 1)
+                for limit in (0, 0.02):
+                    with pytest.raises(RegistrationBusyError):
+                        await reg.aclose(timeout_s=limit)
+                assert not unmaps.threads
+                unmaps.go.set()
+                group.start_soon(reg.aclose)  # waits for the read
+                held.clear()
+        assert reg.closed
+        assert threading.get_ident() not in unmaps.threads
+
+
+async def test_jit_pins_of_a_cancelled_read_are_undone(
+    live: Live, unmaps: SlowUnmaps
+) -> None:
+    async with live() as ns:
+        unmaps.go.set()
+        with inject(ns, Fault.hold("read", count=1)) as held:
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(ns.read, bytearray(BLOCK), offset=0))
+                await until(lambda: ns.controller.statistics().inflight == 1)
+                group.cancel_scope.cancel()
+                held.clear()
+        assert ns.controller.statistics().mappings == 0
+
+
+async def test_cancelled_while_registering(live: Live, pins: SlowPins) -> None:
+    async with live() as ns:
+        reg = ns.allocate(BLOCK)
+        async with anyio.create_task_group() as group:
+            group.start_soon(reg.ready)
+            await until(lambda: pins.begun == 1)
+            group.cancel_scope.cancel()
+            pins.go.set()
+        assert await ns.read(bytearray(BLOCK), offset=0) == BLOCK
+        await reg.aclose()  # whether its taker heard of it or not
+        assert ns.controller.statistics().mappings == 0
+
+
+async def test_a_registration_that_is_refused_is_closed(
+    live: Live, pins: SlowPins
+) -> None:
+    async with live() as ns:
+        pins.fails = True
+        pins.go.set()
+        reg = ns.allocate(BLOCK)
+        with pytest.raises(MemoryLayoutError, match="no pin"):
+            await reg
+        assert reg.closed
+        with pytest.raises(ClosedError, match="register the memory again"):
+            await reg.map(ns)
+
+
+async def test_closed_while_it_is_mapped_for_another(
+    live: Live, pins: SlowPins
+) -> None:
+    async with live() as ns, live() as other:
+        pins.go.set()
+        reg = await ns.allocate(BLOCK)
+        pins.go.clear()
+        async with anyio.create_task_group() as group:
+
+            async def map_it() -> None:
+                with pytest.raises(ClosedError, match="closed meanwhile"):
+                    await reg.map(other)
+
+            group.start_soon(map_it)
+            await until(lambda: pins.begun == 2)
+            await reg.aclose()
+            pins.go.set()
+        assert other.controller.statistics().mappings == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import mmap
 import os
 from collections.abc import Iterator
@@ -40,7 +39,6 @@ def memory(
     with Peer(0) as peer:
         with peer.exported(0, nbytes, how, piece) as fd, mmap.mmap(fd, nbytes) as far:
             yield fd, far
-        gc.collect()  # what failed may have a descriptor yet
         info = peer.info()
         assert info.idle, info
         assert not info.exports, info

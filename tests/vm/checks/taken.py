@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import mmap
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -32,7 +31,6 @@ def exported(how: int = 0) -> Iterator[tuple[Peer, int, mmap.mmap]]:
     with Peer(0) as peer:
         with peer.exported(0, MIB, how) as fd, mmap.mmap(fd, MIB) as far:
             yield peer, fd, far
-        gc.collect()  # what failed may have a descriptor yet
         info = peer.info()
         assert info.idle, info
         assert not info.exports, info
