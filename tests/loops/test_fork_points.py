@@ -27,6 +27,7 @@ CALLS = {
         "region": "ns.region(0, BLOCK)",
         "register": "ns.register(bytearray(BLOCK))",
         "allocate": "ns.allocate(BLOCK)",
+        "register_dmabuf": "ns.register_dmabuf(0, 0, BLOCK)",
         "batch": "ns.batch(4)",
         "as_completed": "enter(ns.as_completed([(reg[:BLOCK], 0)]))",
     },
