@@ -31,7 +31,7 @@ from aiougds._ffi import ffi, lib, text
 from aiougds._mapping import Stray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from aiougds._ffi import CData
     from aiougds._home import Home, Signal
@@ -303,7 +303,7 @@ class Device:
         try:
             await self._drain(timeout_s, force=force)
             await self._close_channels(home)
-            await home.off_loop(lambda: self._close_native(timeout_s, force=force))
+            await self._close_patiently(home, timeout_s, force=force)
         finally:
             self.closing = False
         for window in self.open_windows():
@@ -373,32 +373,52 @@ class Device:
             if not channel.closed:
                 channel.retire()
 
+    async def _close_patiently(
+        self, home: Home, timeout_s: float | None, *, force: bool
+    ) -> None:
+        """Close it step by step; cancelled between two, it stays usable."""
+        steps = self._closing(timeout_s, force=force)
+        signal = home.signal()
+        try:
+            while not await home.off_loop(lambda: next(steps, True)):
+                await signal.wait(TICK_S)
+        finally:
+            steps.close()
+
     def _close_native(self, timeout_s: float | None, *, force: bool) -> None:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause = threading.Event()
+        for _ in self._closing(timeout_s, force=force):
+            pause.wait(TICK_S)
+
+    def _closing(
+        self, timeout_s: float | None, *, force: bool
+    ) -> Generator[None, None, None]:
+        """Close C's part; every step but the last is to be waited after."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for mapping in self.pool:
             mapping.unmap()
         self.pool.clear()
         stopped = not force
-        while True:
-            windows = self.open_windows()
-            for window in windows:
-                window.close_window()
-            code = lib.ugds_ctrl_close(self.ptr, int(force))
-            if code != -EBUSY:
-                break
-            if not stopped:
-                stopped = True  # it let go of what was given up, windows too
-                continue
-            late = deadline is not None and time.monotonic() >= deadline
-            if late or (self.stats().quarantined and not force):
-                error = self._busy_error()
-                for window in windows:
+        try:
+            while True:
+                for window in self.open_windows():
+                    window.close_window()
+                code = lib.ugds_ctrl_close(self.ptr, int(force))
+                if code != -EBUSY:
+                    break
+                if not stopped:
+                    stopped = True  # it let go of what was given up, windows too
+                    continue
+                late = deadline is not None and time.monotonic() >= deadline
+                if late or (self.stats().quarantined and not force):
+                    raise self._busy_error()
+                # Housekeeping drains what a dead loop or thread left, and tells nobody.
+                yield
+            self.ended = True
+        finally:
+            if not self.ended and self.info().state != lib.UGDS_STATE_CLOSED:
+                for window in self.open_windows():
                     window.reopen_window()
-                raise error
-            # Housekeeping drains what a dead loop or thread left, and tells nobody.
-            pause.wait(TICK_S)
-        self.ended = True
         _devices.discard(self)
         _lingering.discard(self)
         self.limbo.clear()

@@ -16,7 +16,9 @@ from aiougds import (
     Namespace,
     RegistrationBusyError,
     RegistrationSlice,
+    _device,
 )
+from aiougds._ffi import lib
 from aiougds.testing import Fault, inject
 
 pytestmark = pytest.mark.anyio
@@ -119,6 +121,36 @@ async def test_busy_controller_is_refused_and_stays_usable(
                 assert not ns.closed
                 assert await ns.read(reg[BLOCK:], offset=0) == BLOCK
         assert results == [BLOCK]
+
+
+@pytest.mark.few
+async def test_cancelled_close_leaves_a_controller_open(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing is left to wait for but C's own end of it."""
+
+    class Busy:
+        calls = 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(lib, name)
+
+        def ugds_ctrl_close(self, *_args: object) -> int:
+            self.calls += 1
+            return -errno.EBUSY
+
+    async with live() as ns, ns.allocate(BLOCK) as reg:
+        busy = Busy()
+        with monkeypatch.context() as patch:
+            patch.setattr(_device, "lib", busy)
+            async with anyio.create_task_group() as group:
+                group.start_soon(ns.controller.aclose)
+                await until(lambda: busy.calls >= 2)
+                with pytest.raises(ClosedError, match="is being closed"):
+                    await ns.read(reg, offset=0)
+                group.cancel_scope.cancel()
+        assert not ns.controller.closed
+        assert await ns.read(reg, offset=0) == BLOCK
 
 
 async def test_work_is_refused_while_the_controller_drains(live: Live) -> None:
