@@ -28,7 +28,7 @@ from aiougds._errors import (
     UGDSError,
 )
 from aiougds._ffi import ffi, lib, text
-from aiougds._mapping import Stray
+from aiougds._mapping import LostWindow, Stray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -84,7 +84,7 @@ class Device:
         self.lock = threading.RLock()
         self.channels: dict[int, Channel] = {}
         self.windows: weakref.WeakSet[Window] = weakref.WeakSet()
-        self.limbo: deque[Stray] = deque()
+        self.limbo: deque[Stray | LostWindow] = deque()
         self.observers: list[Signal] = []
         self.pool: list[Mapping] = []  # bounce buffers that are not in use
         self.event_fd = -1
@@ -206,7 +206,8 @@ class Device:
     def left_busy(self, ptr: int, nbytes: int) -> bool:
         """Whether the device may still touch a range that nobody holds any more."""
         return any(
-            stray.unmap
+            isinstance(stray, Stray)
+            and stray.unmap
             and stray.mapping.memory.host
             and stray.mapping.memory.ptr < ptr + nbytes
             and ptr < stray.mapping.memory.ptr + stray.mapping.memory.nbytes
@@ -386,21 +387,20 @@ class Device:
             steps.close()
 
     def _close_native(self, timeout_s: float | None, *, force: bool) -> None:
-        pause = threading.Event()
         for _ in self._closing(timeout_s, force=force):
-            pause.wait(TICK_S)
+            threading.Event().wait(TICK_S)
 
     def _closing(
         self, timeout_s: float | None, *, force: bool
     ) -> Generator[None, None, None]:
         """Close C's part; every step but the last is to be waited after."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        for mapping in self.pool:
-            mapping.unmap()
-        self.pool.clear()
+        while self.pool:
+            self.pool.pop().unmap()
         stopped = not force
         try:
             while True:
+                self.sweep_limbo()  # windows that nobody has any more are in it too
                 for window in self.open_windows():
                     window.close_window()
                 code = lib.ugds_ctrl_close(self.ptr, int(force))

@@ -12,6 +12,7 @@ from aiougds._unmappable import map_error
 if TYPE_CHECKING:
     from aiougds._buffer import Memory
     from aiougds._device import Device
+    from aiougds._ffi import CData
 
 
 class Mapping:
@@ -77,3 +78,18 @@ class Stray(NamedTuple):
     def over(self) -> bool:
         """Whether the device is done with it."""
         return self.mapping.unmap() if self.unmap else not self.mapping.inflight()
+
+
+class LostWindow(NamedTuple):
+    """A C window whose namespace object was collected before its operations ended.
+
+    They were given up: whoever awaits one keeps the object.
+    """
+
+    device: Device
+    ptr: CData
+
+    def over(self) -> bool:
+        """Close it, unless operations use it still."""
+        with self.device.lock:  # the controller may be closed by another thread
+            return self.device.ended or not lib.ugds_ns_close(self.ptr)

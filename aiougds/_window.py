@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aiougds._channel import NO_CHANNEL
 from aiougds._errors import ClosedError, ControllerBusyError, open_error
 from aiougds._ffi import ffi, lib, text
+from aiougds._mapping import LostWindow
 from aiougds._transfer import Window
 
 if TYPE_CHECKING:
@@ -195,5 +196,5 @@ class NamespaceWindow:
         )
 
     def __del__(self) -> None:
-        if not self._closed and not self._device.ended:
-            self.close_window()
+        if not self._closed and not self._device.ended and self.close_window():
+            self._device.limbo.append(LostWindow(self._device, self._ptr))

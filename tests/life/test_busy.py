@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gc
+import weakref
 
 import anyio
 import pytest
@@ -14,6 +16,7 @@ from aiougds import (
     ClosedError,
     ControllerBusyError,
     Namespace,
+    OperationTimeoutError,
     RegistrationBusyError,
     RegistrationSlice,
     _device,
@@ -279,3 +282,22 @@ async def test_force_closes_with_a_quarantine(
     await ns.controller.aclose(force=True)
     assert ns.controller.closed
     await reg.aclose()
+
+
+@pytest.mark.few
+async def test_a_collected_region_keeps_its_controller_no_longer_than_a_reset(
+    live: Live,
+) -> None:
+    async with live() as ns:
+        region = ns.region(0, 4 * BLOCK)
+        dropped = inject(ns, Fault.drop("read", count=1))
+        with dropped, pytest.raises(OperationTimeoutError):
+            await region.read(bytearray(BLOCK), offset=0, timeout_s=0.02)
+        watched = weakref.ref(region)
+        del region
+        gc.collect()
+        assert watched() is None
+        with pytest.raises(ControllerBusyError):
+            await ns.controller.aclose(timeout_s=0)
+        await ns.controller.reset()
+        await ns.aclose(timeout_s=5)
