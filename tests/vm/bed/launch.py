@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import shlex
@@ -200,11 +201,11 @@ def launch(run: GuestRun, selected: list[str], options: Options) -> Result:
         (share / "plan.json").write_text(json.dumps(plan, indent=1))
         words = [sys.executable, "-m", "vm.guest.runner"]
         limit_s = run.limit_s(selected)
-        for number in range(1, BOOTS + 1):
+        for number in itertools.count(1):
             status, seconds = boot(
                 run.machine, booted, share, words, limit_s, options, run.alone
             )
             if number == BOOTS or not died_booting(share):
-                break
+                return read_result(share, selected, status, seconds)
             (share / "console.log").rename(share / f"console-{number}.log")
-        return read_result(share, selected, status, seconds)
+        raise AssertionError("not reached")
