@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from errno import EBUSY
+from errno import EBUSY, EHOSTDOWN
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import ClosedError, UGDSError
@@ -61,6 +61,11 @@ class Channel:
     def __init__(self, device: Device, home: Home) -> None:
         ret = ffi.new("struct ugds_chan **")
         code = lib.ugds_chan_open(device.ptr, MODES[device.options.mode], ret)
+        while code == -EHOSTDOWN:  # a reset that may be over by now: then it is live
+            refusal = device.refusal()
+            if refusal is not None:
+                raise refusal
+            code = lib.ugds_chan_open(device.ptr, MODES[device.options.mode], ret)
         if code < 0:
             raise device.refusal() or UGDSError(
                 f"{device.address}: no channel can be opened for this loop or thread",
