@@ -8,10 +8,10 @@
 /* May @n more items be submitted? 0 or a negative errno. */
 static inline int nvme_batch_may(struct nvme_batch *b, uint32_t n)
 {
-	struct nvme_ctrl *c = b->chan->ctrl;
+	int err = nvme_ctrl_may(b->chan->ctrl);
 
-	if (unlikely(atomic_load_explicit(&c->state, memory_order_acquire) != NVME_LIVE))
-		return nvme_ctrl_check(c);
+	if (unlikely(err))
+		return err;
 	return n > b->free_n ? -ENOSPC : 0;
 }
 

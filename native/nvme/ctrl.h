@@ -215,6 +215,13 @@ void nvme_ctrl_fail(struct nvme_ctrl *c, enum nvme_state state, const char *fmt,
 	__attribute__((format(printf, 3, 4)));
 /* -errno for the state, 0 while LIVE. */
 int nvme_ctrl_check(struct nvme_ctrl *c);
+/* The same for the hot path. A reset may end between the two looks: then 0, and the caller goes on. */
+static inline int nvme_ctrl_may(struct nvme_ctrl *c)
+{
+	if (likely(atomic_load_explicit(&c->state, memory_order_acquire) == NVME_LIVE))
+		return 0;
+	return nvme_ctrl_check(c);
+}
 /* Memory was taken away from under the device. */
 void nvme_ctrl_revoked(struct nvme_ctrl *c);
 void nvme_ctrl_set_state(struct nvme_ctrl *c, enum nvme_state state, const char *reason);

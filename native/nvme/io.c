@@ -133,8 +133,9 @@ int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uin
 	int64_t res;
 	int err;
 
-	if (unlikely(atomic_load_explicit(&ch->ctrl->state, memory_order_acquire) != NVME_LIVE))
-		return nvme_ctrl_check(ch->ctrl);
+	err = nvme_ctrl_may(ch->ctrl);
+	if (unlikely(err))
+		return err;
 	if (nvme_opcode_has_data(opcode)) {
 		m = mem_get(&ch->ctrl->mem, map, 1);
 		if (unlikely(!m))
