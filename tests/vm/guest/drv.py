@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import os
 import struct
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+
+from vm.guest.node import Node
 
 IOC = 0xAF << 8
 INFO, MAP, EXTENTS, UNMAP, STATE, RESET = (IOC | n for n in (0, 1, 2, 3, 7, 8))
@@ -55,24 +54,13 @@ class State:
     revoked: int
 
 
-class Drv:
+class Drv(Node):
     """One open ``/dev/ugds_drvN``."""
 
-    __slots__ = ("fd",)
+    __slots__ = ()
 
     def __init__(self, path: str = "/dev/ugds_drv0") -> None:
-        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self.fd)
+        super().__init__(path)
 
     def call(self, number: int, form: struct.Struct, *values: int) -> tuple[int, ...]:
         """Make a call; ``argsz`` goes in front. Returns the structure after it."""

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+
+from vm.guest.node import Node
 
 SYSTEM, STATIC, REVERSED, MISALIGNED, RESIDUE = 1, 2, 4, 8, 16
 SHORT, FENCE, PIN_FAILS, MAP_FAILS, EMPTY = 32, 64, 128, 256, 512
@@ -56,26 +56,15 @@ class BarInfo:
         return not (self.attachments or self.maps or self.pins)
 
 
-class Peer:
+class Peer(Node):
     """``/dev/peerbarN``: one BAR."""
 
-    __slots__ = ("fd", "nbytes", "va")
+    __slots__ = ("nbytes", "va")
 
     def __init__(self, index: int = 0) -> None:
-        self.fd = os.open(f"/dev/peerbar{index}", os.O_RDWR | os.O_CLOEXEC)
+        super().__init__(f"/dev/peerbar{index}")
         info = self.info()
         self.nbytes, self.va = info.nbytes, info.device_va
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self.fd)
 
     def info(self) -> BarInfo:
         return BarInfo(*call(self.fd, PEERBAR, 0, BAR_INFO, READS, *[0] * 8))
@@ -122,24 +111,13 @@ class NvInfo:
     callbacks_ever: int
 
 
-class Nvp2p:
+class Nvp2p(Node):
     """``/dev/nvp2p``: the stand-in of NVIDIA's driver, which must be loaded."""
 
-    __slots__ = ("fd",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self.fd = os.open("/dev/nvp2p", os.O_RDWR | os.O_CLOEXEC)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self.fd)
+        super().__init__("/dev/nvp2p")
 
     def info(self) -> NvInfo:
         return NvInfo(*call(self.fd, NVP2P, 0, NV_INFO, READS, *[0] * 4))
