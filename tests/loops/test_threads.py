@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -17,7 +18,13 @@ from life.live import BLOCK, Clock, address, pattern
 from loops.child import check_quiet, run_script
 
 import aiougds
-from aiougds import OpenKeywords, OperationTimeoutError, WrongLoopError, blocking
+from aiougds import (
+    OpenKeywords,
+    OperationTimeoutError,
+    WrongLoopError,
+    _channel,
+    blocking,
+)
 from aiougds.testing import Fault, counters, inject
 
 
@@ -261,6 +268,32 @@ def test_a_late_completion_is_noticed_by_the_next_call(
         then(ns, reg)
         if not reg.closed:
             reg.close()
+
+
+class DownOnce:
+    """The C library, whose controller is being reset when a channel is asked for."""
+
+    def __init__(self, lib: object) -> None:
+        self._lib = lib
+        self.refusals = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._lib, name)
+
+    def ugds_chan_open(self, *arguments: object) -> int:
+        if not self.refusals:
+            self.refusals += 1
+            return -errno.EHOSTDOWN
+        return self._lib.ugds_chan_open(*arguments)  # type: ignore[attr-defined, no-any-return]
+
+
+def test_a_channel_is_opened_as_a_reset_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused, and live again when it is to be said why: it is opened once more."""
+    with opened() as ns:
+        once = DownOnce(_channel.lib)
+        monkeypatch.setattr(_channel, "lib", once)
+        assert ns.read(bytearray(BLOCK), offset=0) == BLOCK
+        assert once.refusals == 1
 
 
 def test_refused_inside_a_loop() -> None:
