@@ -61,8 +61,10 @@ class Errand(Generic[T]):
         try:
             result = self._work()
         except BaseException:
-            if self._left:  # nobody is there to hear of it
-                return None
+            with self._lock:
+                self._done = True
+                if self._left:  # nobody is there to hear of it
+                    return None
             raise
         with self._lock:
             self._done = True
@@ -72,7 +74,7 @@ class Errand(Generic[T]):
         return None
 
     def leave(self) -> bool:
-        """Wait no longer; False: it is done, and its result is the caller's."""
+        """Wait no longer; False: it is done, and how it ended is the caller's."""
         with self._lock:
             self._left = not self._done
             return self._left

@@ -23,6 +23,7 @@ from aiougds import (
     _transfer,
 )
 from aiougds._ffi import lib
+from aiougds._home import Errand
 from aiougds.testing import Fault, inject
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few]
@@ -278,3 +279,13 @@ async def test_closed_while_it_is_mapped_for_another(
             await reg.aclose()
             pins.go.set()
         assert other.controller.statistics().mappings == 0
+
+
+def test_an_error_before_it_was_left_has_a_taker() -> None:
+    def fails() -> int:
+        raise MemoryLayoutError("no pin")
+
+    errand = Errand(fails, lambda _result: None)
+    with pytest.raises(MemoryLayoutError):
+        errand.run()
+    assert not errand.leave()
