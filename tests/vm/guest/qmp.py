@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PORTS = Path("/sys/class/virtio-ports")
+LEAVING = ("Permission conflict", "Duplicate device ID")  # what refuses a second one
 Reply = dict[str, object]
 
 
@@ -76,8 +77,21 @@ class Qmp:
         """Run a command of the human monitor, such as ``qemu-io nv0-1 "..."``."""
         return str(self.execute("human-monitor-command", command_line=line)).strip()
 
-    def device_add(self, device: Reply) -> None:
-        self.send("device_add", device)
+    def device_add(self, device: Reply, timeout_s: float = 10) -> None:
+        """Plug a device in; one of its name or disk that is leaving is awaited.
+
+        The bus no longer shows it some time before QEMU has let go of its disk.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.send("device_add", device)
+                return
+            except QmpError as error:
+                leaving = any(text in str(error) for text in LEAVING)
+                if not leaving or time.monotonic() > until:
+                    raise
+            time.sleep(0.05)
 
     def device_del(self, name: str) -> None:
         self.execute("device_del", id=name)
