@@ -140,8 +140,12 @@ void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op)
 
 void nvme_chan_arm_lane(struct nvme_chan *ch)
 {
-	if (!nvme_chan_busy(ch) || ch->polled || atomic_load_explicit(ch->word, memory_order_relaxed))
+	if (!nvme_chan_busy(ch) || ch->polled)
 		return;
+	if (atomic_load_explicit(ch->word, memory_order_relaxed)) {
+		nvme_lane_ack(&ch->own);
+		return;
+	}
 	atomic_store_explicit(ch->word, 1, memory_order_relaxed);
 	/* The word is set before the last look; whoever completes stores first and looks at it then. So what this reap
 	 * does not see is signalled, and nothing has to be signalled for what it sees. */
@@ -149,6 +153,7 @@ void nvme_chan_arm_lane(struct nvme_chan *ch)
 	nvme_lane_tell(&ch->own, true); /* one fence for both */
 	if (nvme_lane_peek(&ch->own))
 		nvme_lane_reap(&ch->own, false);
+	nvme_lane_ack(&ch->own);
 }
 
 void nvme_chan_arm(struct nvme_chan *ch)

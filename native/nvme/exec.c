@@ -100,6 +100,9 @@ static void sleep_armed(struct nvme_exec *x)
 	struct pollfd pfd = { .fd = x->fd, .events = POLLIN };
 	uint64_t count;
 
+	owner_lock(&x->lane.lock);
+	nvme_lane_ack(&x->lane);
+	owner_unlock(&x->lane.lock);
 	atomic_store_explicit(x->word, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load_explicit(&x->posted, memory_order_relaxed) &&

@@ -283,8 +283,6 @@ static uint32_t arm_collect(struct nvme_chan *ch, struct nvme_op **out, uint32_t
 	struct nvme_lane *l = &ch->own;
 	uint32_t away = 0;
 
-	if (atomic_load_explicit(ch->word, memory_order_relaxed))
-		return n;
 	for (uint32_t i = 0; i < n; i++) /* they are on their way to the caller */
 		away += !(out[i]->flags & NVME_OPF_HANDLE) && !out[i]->batch && nvme_op_away(out[i]);
 	ch->away -= away;

@@ -216,6 +216,13 @@ void nvme_lane_tell(struct nvme_lane *l, bool fenced)
 			l->qp[i]->ops->tell(l->qp[i], fenced);
 }
 
+void nvme_lane_ack(struct nvme_lane *l)
+{
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		if (l->qp[i]->ops->ack)
+			l->qp[i]->ops->ack(l->qp[i]);
+}
+
 uint32_t nvme_lane_step(struct nvme_lane *l, uint32_t max)
 {
 	uint32_t n = 0;

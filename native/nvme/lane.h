@@ -99,8 +99,9 @@ uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold);
 /* reap.c: reap all pairs, end operations, send what fits now; returns commands completed. */
 uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold);
 void nvme_lane_kick(struct nvme_lane *l);
-/* nvme_qpair_ops.tell for all pairs. */
+/* nvme_qpair_ops.tell and .ack for all pairs. */
 void nvme_lane_tell(struct nvme_lane *l, bool fenced);
+void nvme_lane_ack(struct nvme_lane *l);
 uint32_t nvme_lane_step(struct nvme_lane *l, uint32_t max);
 bool nvme_lane_peek(struct nvme_lane *l);
 /* The next command of @op, as it would be sent now. */

@@ -87,8 +87,11 @@ struct nvme_qpair_ops {
 	/* After kick(hold): wake the device if it sleeps. @fenced: the caller has put a full fence in between and is done;
 	 * else it keeps calling while it waits. NULL: hardware, nothing to do. */
 	void (*tell)(struct nvme_qpair *qp, bool fenced);
-	/* Consume completions. */
+	/* Consume completions. The device may learn of it late, in time for more. */
 	uint32_t (*reap)(struct nvme_qpair *qp, struct nvme_done *out, uint32_t max);
+	/* Let the device know of all that was consumed: before an owner sleeps, since a device may interrupt only when
+	 * its queue was empty. NULL: it always knows. */
+	void (*ack)(struct nvme_qpair *qp);
 	/* A completion is there to reap. Safe from any thread. */
 	bool (*peek)(struct nvme_qpair *qp);
 	/* Let a software device make progress on the caller's thread; commands completed. NULL: there is none. */

@@ -223,7 +223,20 @@ static bool qpair_peek(struct nvme_qpair *qp)
 	return NVME_CQE_PHASE(le32toh(atomic_load_explicit(dw3, memory_order_relaxed))) == (pos & 1);
 }
 
+static inline uint32_t ring_distance(const struct pcie_qpair *q, uint32_t from, uint32_t to)
+{
+	return to >= from ? to - from : to + q->depth - from;
+}
+
+/* The entries before @head are consumed: the controller may overwrite them. */
+static inline void ring_completions(struct pcie_qpair *q, uint32_t head)
+{
+	q->cq_rung = head;
+	pcie_ring_doorbell(q->cq_db, q->cq_shadow, q->cq_event, head);
+}
+
 #define CQES_AHEAD 16
+#define CQ_LAG 64
 
 /* Where one has come there may be more: their lines come over together. */
 static inline void prefetch_completions(const struct pcie_qpair *q, uint32_t head)
@@ -279,9 +292,19 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 	qp->inflight -= (uint32_t)(o - out);
 	set_space(q);
 	atomic_store_explicit(&q->cq_pos, head << 1 | phase, memory_order_relaxed);
-	/* the entries are consumed before the controller may overwrite them */
-	pcie_ring_doorbell(q->cq_db, q->cq_shadow, q->cq_event, head);
+	/* Each write of the register costs the device as much as a command's: while there is plenty of room it waits. */
+	if (ring_distance(q, q->cq_rung, head) >= q->cq_lag)
+		ring_completions(q, head);
 	return (uint32_t)(o - out);
+}
+
+static void qpair_ack(struct nvme_qpair *qp)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	uint32_t head = atomic_load_explicit(&q->cq_pos, memory_order_relaxed) >> 1;
+
+	if (q->cq_rung != head)
+		ring_completions(q, head);
 }
 
 static uint32_t qpair_step(struct nvme_qpair *qp, uint32_t max)
@@ -404,6 +427,7 @@ static const struct nvme_qpair_ops pcie_qpair_ops = {
 	.kick = qpair_kick,
 	.tell = qpair_tell,
 	.reap = qpair_reap,
+	.ack = qpair_ack,
 	.peek = qpair_peek,
 	.step = qpair_step,
 	.oldest = pcie_qpair_oldest,
@@ -432,6 +456,8 @@ int pcie_qpair_new(struct nvme_ctrl *c, const struct nvme_qpair_conf *conf, stru
 	q->base = (struct nvme_qpair){ .ops = &pcie_qpair_ops, .ctrl = c, .conf = *conf };
 	q->dev = dev;
 	q->depth = conf->depth;
+	/* a quarter of the ring at most, so a full one never has to wait for it; the admin queue's owner polls seldom */
+	q->cq_lag = conf->qid ? min_u32(conf->depth / 4, CQ_LAG) : 0;
 	q->sq_db = pcie_doorbell(dev, c->cap, conf->qid, false);
 	q->cq_db = pcie_doorbell(dev, c->cap, conf->qid, true);
 	err = pcie_qpair_alloc(q);

@@ -107,6 +107,7 @@ void pcie_qpair_rewind(struct pcie_qpair *q)
 	for (uint32_t i = 0; i < q->depth; i++)
 		atomic_store_explicit((_Atomic uint32_t *)&q->cq[i].dw3, 0, memory_order_relaxed);
 	q->sq_tail = q->sq_rung = 0;
+	q->cq_rung = 0;
 	q->held = false;
 	atomic_store_explicit(&q->cq_pos, 1, memory_order_relaxed);
 	for (uint32_t i = 0; i < nr; i++) {

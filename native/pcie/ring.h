@@ -44,6 +44,8 @@ struct pcie_qpair {
 	struct nvme_cqe *cq;
 	volatile uint32_t *cq_db;
 	_Atomic uint32_t cq_pos; /* head << 1 | expected phase */
+	uint32_t cq_rung; /* head that the doorbell holds */
+	uint32_t cq_lag; /* entries consumed since, from which on it is written at once */
 
 	/* shadow doorbells (Base 5.8 Doorbell Buffer Config), NULL: off */
 	_Atomic uint32_t *sq_shadow, *sq_event, *cq_shadow, *cq_event;

@@ -229,6 +229,8 @@ uint32_t ledger_reap(struct ledger *l, struct nvme_chan *ch, uint32_t max)
 	int n = nvme_chan_reap(ch, out, max);
 
 	MUST(n >= 0 && (uint32_t)n <= max);
+	if (atomic_load(ch->word) && nvme_chan_busy(ch))
+		model_all_told(&ch->own);
 	for (int i = 0; i < n; i++)
 		collect(l, ch, out[i]);
 	return (uint32_t)n;

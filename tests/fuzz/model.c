@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "model.h"
+#include "nvme/lane.h"
 
 #include "input.h"
 
@@ -201,9 +202,32 @@ static uint32_t shim_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_t
 	MUST(qp->inflight == m->nr_live && qp->nr_unknown_cid == m->unknown);
 	if (seen) {
 		MUST(qp->space == room(m));
-		MUST(doorbell(m, true) == m->cq_head);
+		/* told of in time: with a quarter of the ring, the admin queue's at once */
+		uint32_t depth = qp->conf.depth, lag = qp->conf.qid ? min_u32(depth / 4, 64) : 0;
+
+		if ((m->cq_head + depth - m->cq_rung) % depth >= lag)
+			m->cq_rung = m->cq_head;
+		MUST(doorbell(m, true) == m->cq_rung);
 	}
 	return got;
+}
+
+static void shim_ack(struct nvme_qpair *qp)
+{
+	struct model_pair *m = pair_of(qp);
+
+	m->real->ack(qp);
+	m->cq_rung = m->cq_head;
+	MUST(doorbell(m, true) == m->cq_rung);
+}
+
+void model_all_told(const struct nvme_lane *l)
+{
+	for (uint32_t i = 0; i < l->nr_qp; i++) {
+		const struct model_pair *m = pair_of(l->qp[i]);
+
+		MUST(m->cq_rung == m->cq_head && doorbell(m, true) == m->cq_head);
+	}
 }
 
 struct forget {
@@ -238,7 +262,7 @@ static int shim_connect(struct nvme_qpair *qp)
 
 	MUST(!m->nr_live); /* a pair is never rewound under a command */
 	rc = m->real->connect(qp);
-	m->cq_head = m->sq_tail = 0;
+	m->cq_head = m->cq_rung = m->sq_tail = 0;
 	m->phase = 1;
 	m->nr_lists = min_u32(qp->conf.list_pages, 1024);
 	return rc;
@@ -279,6 +303,7 @@ static void watch(struct model_pair *m)
 	m->ops.submit_run = shim_submit_run;
 	m->ops.kick = shim_kick;
 	m->ops.reap = shim_reap;
+	m->ops.ack = shim_ack;
 	m->ops.oldest = shim_oldest;
 	m->ops.fail_all = shim_fail_all;
 	m->ops.free = shim_free;

@@ -26,7 +26,7 @@ struct model_pair {
 	struct model_live live[MODEL_DEPTH];
 	uint32_t nr_live;
 	uint32_t nr_lists; /* free */
-	uint32_t cq_head, phase, sq_tail;
+	uint32_t cq_head, cq_rung, phase, sq_tail;
 	uint64_t unknown;
 };
 
@@ -47,6 +47,8 @@ void model_begin(struct model *m, struct puppet *p, const struct model_watch *wa
 extern struct nvme_ctrl_ops model_ctrl_ops;
 uint32_t model_live_of(const struct model *m, const void *owner);
 uint32_t model_live_all(const struct model *m);
+/* An owner that sleeps left no completion that the device does not know to be consumed. */
+void model_all_told(const struct nvme_lane *l);
 
 /* prp_walk.c: every byte of the command is where @vaddr is: a status as a controller would say, 0 is right. */
 const char *prp_walk(struct puppet *p, uint64_t prp1, uint64_t prp2, uint32_t page, const uint8_t *vaddr,

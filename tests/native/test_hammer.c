@@ -47,7 +47,7 @@ struct hand {
 	uint64_t issued, ended, failed, refused, unexpected, wrong, maps;
 };
 
-static _Atomic bool over, broken;
+static _Atomic bool over, broken, was_reset;
 
 static uint64_t now(void)
 {
@@ -262,7 +262,8 @@ static void *hand_main(void *arg)
 	struct hand *h = arg;
 	uint64_t end = now() + MOST_SECONDS * SEC, last = now();
 
-	while (h->issued < OPERATIONS && now() < end) {
+	/* however fast it is, it goes through a reset */
+	while ((h->issued < OPERATIONS || !atomic_load(&was_reset)) && now() < end) {
 		for (uint32_t k = roll(h, 6); k; k--)
 			submit_one(h, roll(h, SINGLES));
 		if (!roll(h, 4))
@@ -327,6 +328,7 @@ static void *injector(void *arg)
 			if (ugds_ctrl_reset(f->c, &err))
 				printf("# reset: %s\n", err.text);
 			atomic_store(&broken, false);
+			atomic_store(&was_reset, true);
 		}
 	}
 	return NULL;
@@ -367,6 +369,7 @@ static void hammer(bool step, const char *what)
 	if (!ok(fixture_open(&f, UGDS_MODE_INTERRUPT), "%s: open", what))
 		return;
 	atomic_store(&over, false);
+	atomic_store(&was_reset, false);
 	for (uint32_t i = 0; i < THREADS; i++)
 		start(&hand[i], &f, i);
 	pthread_create(&faults, NULL, injector, &f);
