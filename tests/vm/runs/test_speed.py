@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vm.bed.machine import Controller, Machine
+from vm.bed.machine import Blocks, Controller, Machine
 from vm.bed.run import GuestRun
 
-MACHINE = Machine((Controller("nv0", vectors=17),))
+MACHINE = Machine((Controller("nv0", (Blocks(stored=False),), vectors=17),))
 
 RUNS = tuple(
     GuestRun(
