@@ -144,6 +144,16 @@ class Lib:
     UGDS_FAULT_POWER_OFF: Final[int]
     UGDS_FAULT_ANY: Final[int]
     UGDS_FAULT_ANY_IO: Final[int]
+    UGDS_GPU_CUDA: Final[int]
+    UGDS_GPU_HIP: Final[int]
+    UGDS_GPU_MEM_NONE: Final[int]
+    UGDS_GPU_MEM_DEVICE: Final[int]
+    UGDS_GPU_MEM_HOST: Final[int]
+    UGDS_GPU_MEM_MANAGED: Final[int]
+    UGDS_GPU_CAN_MEMOPS: Final[int]
+    UGDS_GPU_CAN_DMABUF: Final[int]
+    UGDS_GPU_CAN_FLUSH: Final[int]
+    UGDS_GPU_NEEDS_FLUSH: Final[int]
 
     def ugds_open_emu(self, emu: CData, p: CData, ret: CData, err: CData, /) -> int: ...
     def ugds_open_kmod(
@@ -254,6 +264,52 @@ class Lib:
     def ugds_emu_resize(self, c: CData, nsid: int, nbytes: int, /) -> int: ...
     def ugds_emu_attach(self, c: CData, nsid: int, nbytes: int, on: int, /) -> int: ...
     def ugds_emu_counters(self, c: CData, ret: CData, /) -> int: ...
+    def ugds_gpu_symbol(
+        self, vendor: int, i: int, ret_version: CData, ret_optional: CData, /
+    ) -> CData: ...
+    def ugds_gpu_load(
+        self, vendor: int, addrs: CData, n: int, err: CData, /
+    ) -> int: ...
+    def ugds_gpu_pointer(
+        self, vendor: int, addr: int, ret: CData, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_export(
+        self,
+        of: CData,
+        addr: int,
+        nbytes: int,
+        flags: int,
+        ret_fd: CData,
+        ret_code: CData,
+        /,
+    ) -> int: ...
+    def ugds_gpu_alloc(
+        self, vendor: int, device: int, nbytes: int, ret: CData, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_free(self, mem: CData, ret_code: CData, /) -> int: ...
+    def ugds_gpu_caps(
+        self, vendor: int, device: int, ret: CData, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_copy_in(
+        self, of: CData, dst: int, host: CData | Buffer, nbytes: int, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_copy_out(
+        self, of: CData, host: CData | Buffer, src: int, nbytes: int, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_stream_place(
+        self,
+        vendor: int,
+        stream: int,
+        ret_device: CData,
+        ret_ctx: CData,
+        ret_code: CData,
+        /,
+    ) -> int: ...
+    def ugds_gpu_stream_capturing(
+        self, vendor: int, device: int, ctx: int, stream: int, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_error_sticky(self, vendor: int, code: int, /) -> int: ...
+    def ugds_gpu_error_name(self, vendor: int, code: int, /) -> CData: ...
     def ugds_bench_cycles(
         self,
         ch: CData,
