@@ -20,12 +20,17 @@
     │   ├── ArgumentTypeError          (TypeError)
     │   │   └── MemoryTypeError        the object has no memory
     │   ├── MemoryLayoutError          (ValueError)
+    │   │   ├── MemoryFreedError       no GPU runtime knows the pointer any more
+    │   │   └── WrongGPUError          it lies on another GPU than was said
     │   ├── NotMappedError             (ValueError)
     │   ├── ReadOnlyError              (PermissionError)
     │   ├── AddressError               (ValueError)
     │   └── OptionError                (ValueError)
     ├── CapabilityError                this device, transport or version lacks it
     ├── MemoryLimitError               no more memory can be pinned
+    ├── GPUError                       a GPU runtime answered with a failure
+    │   ├── GPUMemoryError             (MemoryError) the GPU has no room
+    │   └── GPUContextError            its context, device or stream is lost
     ├── WrongLoopError                 (RuntimeError)
     ├── OpenError                      the controller could not be brought up
     │   ├── AddressNotFoundError       (FileNotFoundError)
@@ -75,7 +80,11 @@ __all__ = [
     "ControllerWedgedError",
     "DeviceRemovedError",
     "ForkedError",
+    "GPUContextError",
+    "GPUError",
+    "GPUMemoryError",
     "MediaError",
+    "MemoryFreedError",
     "MemoryLayoutError",
     "MemoryLimitError",
     "MemoryRevokedError",
@@ -93,6 +102,7 @@ __all__ = [
     "ReadOnlyError",
     "RegistrationBusyError",
     "UGDSError",
+    "WrongGPUError",
     "WrongLoopError",
 ]
 
@@ -209,6 +219,18 @@ class MemoryLayoutError(ArgumentError, ValueError):
     """The memory is there, but not contiguous, not on the host, or not registered."""
 
 
+class MemoryFreedError(MemoryLayoutError):
+    """The memory was freed: no GPU runtime knows its pointer, or it is another's."""
+
+    default_errno = _errno.EFAULT
+
+
+class WrongGPUError(MemoryLayoutError):
+    """The object names another GPU than the one that its memory lies on."""
+
+    default_errno = _errno.ENODEV
+
+
 class NotMappedError(ArgumentError, ValueError):
     """The registration has no mapping for this controller: ``await reg.map(...)``."""
 
@@ -239,6 +261,44 @@ class MemoryLimitError(UGDSError):
     """A limit of pinned memory: RLIMIT_MEMLOCK, or one of the kernel helper's."""
 
     default_errno = _errno.ENOMEM
+
+
+class GPUError(UGDSError):
+    """A GPU runtime answered with a failure, which has its name in the sentence.
+
+    ``runtime`` is ``cuda`` or ``hip``, ``code`` its own number and ``name`` its name,
+    such as ``CUDA_ERROR_INVALID_VALUE``. The controller works on for host memory.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        errno: int | None = None,
+        runtime: str = "",
+        code: int = 0,
+        name: str = "",
+    ) -> None:
+        super().__init__(message, errno=errno)
+        self.runtime = runtime
+        self.code = code
+        self.name = name
+
+
+class GPUMemoryError(GPUError, MemoryError):
+    """The GPU has no room for it."""
+
+    default_errno = _errno.ENOMEM
+
+
+class GPUContextError(GPUError):
+    """A context, device or stream is lost: destroyed, reset, or failed for good.
+
+    After a *sticky* failure (an illegal access of a kernel, say) every call of the
+    runtime fails in this process; memory of that GPU is lost with it.
+    """
+
+    default_errno = _errno.ENODEV
 
 
 class WrongLoopError(UGDSError, RuntimeError):
