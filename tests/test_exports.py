@@ -150,7 +150,7 @@ def declarations() -> str:
     """The headers that Python sees, without their comments."""
     text = "".join(
         (INCLUDE / name).read_text(encoding="ascii")
-        for name in ("ugds.h", "ugds_emu.h", "ugds_gpu.h")
+        for name in ("ugds.h", "ugds_emu.h", "ugds_gpu.h", "ugds_stream.h")
     )
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 
