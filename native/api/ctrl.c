@@ -330,12 +330,26 @@ int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *u, uint64_t *ret_
 	struct mem_foreign from = { .kind = u->kind, .fd = u->fd, .addr = u->addr, .offset = u->offset };
 	int err;
 
-	if (u->flags & ~(uint32_t)UGDS_FOREIGN_PEER)
+	if (u->flags & ~(uint32_t)(UGDS_FOREIGN_PEER | UGDS_FOREIGN_READONLY))
 		return -EINVAL;
 	err = mem_register_foreign(&c->c->mem, &from, u->nbytes,
-				   DMA_READ | DMA_WRITE | (u->flags & UGDS_FOREIGN_PEER ? DMA_PEER : 0),
+				   DMA_READ | (u->flags & UGDS_FOREIGN_READONLY ? 0 : DMA_WRITE) |
+					   (u->flags & UGDS_FOREIGN_PEER ? DMA_PEER : 0),
 				   &u->ret_traits, ret_handle);
 	return err;
+}
+
+int ugds_map_within(struct ugds_ctrl *c, uint64_t parent, uint64_t off, uint64_t nbytes, uint32_t flags,
+		    uint64_t *ret_handle)
+{
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+	if (flags & ~(uint32_t)UGDS_MEM_READONLY)
+		return -EINVAL;
+	return mem_register_within(&c->c->mem, parent, off, nbytes,
+				   DMA_READ | (flags & UGDS_MEM_READONLY ? 0 : DMA_WRITE), ret_handle);
 }
 
 int ugds_unmap(struct ugds_ctrl *c, uint64_t handle)

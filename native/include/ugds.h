@@ -267,6 +267,7 @@ int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, ui
 #define UGDS_FOREIGN_CUDA 2
 
 #define UGDS_FOREIGN_PEER 0x1 /* flags: refused when it lies in system memory (-EXDEV) */
+#define UGDS_FOREIGN_READONLY 0x2 /* the device may only read it: refused as the target of a read */
 
 #define UGDS_TRAIT_SYSTEM 0x1 /* it lies in system memory */
 #define UGDS_TRAIT_PERSISTENT 0x2 /* it stays although its owner frees it */
@@ -284,6 +285,10 @@ struct ugds_foreign {
 
 /* The same for memory of a device. -EOPNOTSUPP where the transport has no way to it. */
 int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *mem, uint64_t *ret_handle);
+/* A part of what is mapped already, with a handle and bounds of its own; @flags: UGDS_MEM_*. Nothing is pinned: the mapping
+ * stays until the last of those that look into it is unmapped. -ESTALE, -EKEYREVOKED, -EFAULT, -EACCES. */
+int ugds_map_within(struct ugds_ctrl *c, uint64_t parent, uint64_t off, uint64_t nbytes, uint32_t flags,
+		    uint64_t *ret_handle);
 /* -EBUSY while operations are in flight on it (nothing changes), -ESTALE when it is not this mapping's any more. */
 int ugds_unmap(struct ugds_ctrl *c, uint64_t handle);
 int64_t ugds_map_inflight(struct ugds_ctrl *c, uint64_t handle); /* operations, or -ESTALE */

@@ -100,12 +100,23 @@ static void give_slot(struct mem_table *t, struct mem_map *m)
 	pthread_mutex_unlock(&t->lock);
 }
 
+/* The entry is filled: from now on its handle is good. */
+static uint64_t go_live(struct mem_map *m)
+{
+	atomic_store_explicit(&m->gen, atomic_load_explicit(&m->gen, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	/* and, not store: a stale handle's look-up may hold a count just now. release: the entry is filled */
+	atomic_fetch_and_explicit(&m->ref, ~(MEM_REF_DEAD | MEM_REF_REVOKED), memory_order_release);
+	return mem_handle(m);
+}
+
 static int enter(struct mem_table *t, struct mem_map *m, const struct dma_mapping *dma, size_t nbytes,
 		 uint32_t flags, uint64_t *ret_handle)
 {
 	int err;
 
 	m->nbytes = nbytes;
+	m->shared = NULL;
 	err = fill_pages(m, dma, t->shift);
 	if (err) {
 		t->ops->unmap(t->ctx, dma->handle);
@@ -114,13 +125,41 @@ static int enter(struct mem_table *t, struct mem_map *m, const struct dma_mappin
 	m->flags = flags;
 	m->traits = dma->traits;
 	m->handle = dma->handle;
-	atomic_store_explicit(&m->gen, atomic_load_explicit(&m->gen, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
 	atomic_fetch_add_explicit(&t->nr_live, 1, memory_order_relaxed);
-	/* and, not store: a stale handle's look-up may hold a count just now. release: the entry is filled */
-	atomic_fetch_and_explicit(&m->ref, ~(MEM_REF_DEAD | MEM_REF_REVOKED), memory_order_release);
-	*ret_handle = mem_handle(m);
+	*ret_handle = go_live(m);
 	return 0;
+}
+
+/* One more entry looks into what @m maps. */
+static int share(struct mem_map *m)
+{
+	if (!m->shared) {
+		m->shared = malloc(sizeof(*m->shared));
+		if (!m->shared)
+			return -ENOMEM;
+		m->shared->entries = 1;
+		m->shared->iova = m->iova == &m->iova1 ? NULL : m->iova;
+	}
+	m->shared->entries++;
+	return 0;
+}
+
+/* An entry looks no more into its mapping; the last one ends it. */
+static int drop(struct mem_table *t, struct mem_map *m)
+{
+	struct mem_shared *shared = m->shared;
+	uint64_t *iova = m->iova == &m->iova1 ? NULL : m->iova;
+	int err;
+
+	m->iova = NULL;
+	m->shared = NULL;
+	if (shared && --shared->entries)
+		return 0;
+	err = t->ops->unmap(t->ctx, m->handle);
+	free(shared ? shared->iova : iova);
+	free(shared);
+	atomic_fetch_sub_explicit(&t->nr_live, 1, memory_order_relaxed);
+	return err;
 }
 
 int mem_register(struct mem_table *t, void *vaddr, size_t nbytes, uint32_t flags, uint64_t *ret_handle)
@@ -165,6 +204,61 @@ int mem_register_foreign(struct mem_table *t, const struct mem_foreign *from, si
 		give_slot(t, m);
 	else
 		*ret_traits = dma.traits;
+	return err;
+}
+
+/* Under the lock: the parent cannot be released meanwhile. */
+static int look_into(struct mem_table *t, struct mem_map *m, uint64_t parent, uint64_t off, size_t nbytes,
+		     uint32_t flags)
+{
+	struct mem_map *p = mem_slot(t, (uint32_t)parent);
+	uint64_t pos;
+	int err;
+
+	if (!p || atomic_load_explicit(&p->gen, memory_order_relaxed) != (uint32_t)(parent >> 32))
+		return -ESTALE;
+	/* acquire: the entry is filled */
+	if (atomic_load_explicit(&p->ref, memory_order_acquire) & (MEM_REF_DEAD | MEM_REF_REVOKED))
+		return mem_refusal(t, parent);
+	if (off > p->nbytes || nbytes > p->nbytes - off)
+		return -EFAULT;
+	if (flags & ~p->flags)
+		return -EACCES;
+	err = share(p);
+	if (err)
+		return err;
+	pos = p->first_off + off;
+	m->shared = p->shared;
+	m->iova1 = p->iova1;
+	m->iova = p->iova == &p->iova1 ? &m->iova1 : p->iova + (pos >> p->shift);
+	m->first_off = p->iova == &p->iova1 ? pos : pos & ((1ull << p->shift) - 1);
+	m->shift = p->shift;
+	m->nbytes = nbytes;
+	m->flags = flags;
+	m->traits = p->traits;
+	m->handle = p->handle;
+	m->vaddr = p->vaddr ? (char *)p->vaddr + off : NULL;
+	return 0;
+}
+
+int mem_register_within(struct mem_table *t, uint64_t parent, uint64_t off, size_t nbytes, uint32_t flags,
+			uint64_t *ret_handle)
+{
+	struct mem_map *m;
+	int err;
+
+	if (!nbytes)
+		return -EINVAL;
+	err = take_slot(t, &m);
+	if (err)
+		return err;
+	pthread_mutex_lock(&t->lock);
+	err = look_into(t, m, parent, off, nbytes, flags);
+	if (!err)
+		*ret_handle = go_live(m);
+	pthread_mutex_unlock(&t->lock);
+	if (err)
+		give_slot(t, m);
 	return err;
 }
 
@@ -216,13 +310,9 @@ int mem_unregister(struct mem_table *t, uint64_t handle)
 		err = idle & MEM_REF_DEAD ? -ESTALE : -EBUSY;
 		goto unlock;
 	}
-	err = t->ops->unmap(t->ctx, m->handle);
-	if (m->iova != &m->iova1)
-		free(m->iova);
-	m->iova = NULL;
+	err = drop(t, m);
 	m->next_free = t->free_head;
 	t->free_head = m->slot;
-	atomic_fetch_sub_explicit(&t->nr_live, 1, memory_order_relaxed);
 unlock:
 	pthread_mutex_unlock(&t->lock);
 	return err;
@@ -235,11 +325,8 @@ void mem_table_done(struct mem_table *t)
 	for (uint32_t i = 0; i < nr; i++) {
 		struct mem_map *m = mem_slot(t, i);
 
-		if (atomic_load_explicit(&m->ref, memory_order_acquire) & MEM_REF_DEAD)
-			continue;
-		t->ops->unmap(t->ctx, m->handle);
-		if (m->iova != &m->iova1)
-			free(m->iova);
+		if (!(atomic_load_explicit(&m->ref, memory_order_acquire) & MEM_REF_DEAD))
+			drop(t, m);
 	}
 	for (uint32_t i = 0; i < nr / MEM_CHUNK; i++)
 		free(atomic_load_explicit(&t->chunk[i], memory_order_relaxed));

@@ -59,6 +59,12 @@ struct mem_ops {
 	int (*unmap)(void *ctx, uint64_t handle);
 };
 
+/* A transport's mapping that several entries look into. Under the table's lock. */
+struct mem_shared {
+	uint32_t entries;
+	uint64_t *iova; /* of the first one; NULL: it has its own */
+};
+
 #define MEM_REF_DEAD (1ull << 63)
 #define MEM_REF_REVOKED (1ull << 62) /* its memory was taken away: it can be released, and nothing else */
 
@@ -78,6 +84,7 @@ struct mem_map {
 	uint64_t handle;
 	_Atomic uint32_t nr_stuck; /* ranges that a timed-out or cancelled command may still touch */
 	void *vaddr; /* NULL: foreign memory */
+	struct mem_shared *shared; /* NULL: the mapping is this entry's alone */
 	uint32_t next_free;
 } __attribute__((aligned(CACHELINE)));
 
@@ -92,7 +99,7 @@ struct mem_table {
 	struct mem_map *_Atomic chunk[MEM_CHUNKS];
 	_Atomic uint32_t nr_slots;
 	uint32_t free_head;
-	_Atomic uint32_t nr_live;
+	_Atomic uint32_t nr_live; /* mappings of the transport, however many entries look into one */
 };
 
 int mem_table_init(struct mem_table *t, const struct mem_ops *ops, void *ctx, uint8_t shift);
@@ -101,6 +108,11 @@ void mem_table_done(struct mem_table *t);
 int mem_register(struct mem_table *t, void *vaddr, size_t nbytes, uint32_t flags, uint64_t *ret_handle);
 int mem_register_foreign(struct mem_table *t, const struct mem_foreign *from, size_t nbytes, uint32_t flags,
 			 uint32_t *ret_traits, uint64_t *ret_handle);
+/* A part of what @parent maps, with a handle, bounds and requests of its own. The mapping stays until the last entry
+ * that looks into it is released, in whatever order. -ESTALE, -EKEYREVOKED of the parent; -EFAULT past its end, -EACCES
+ * for more than it may. */
+int mem_register_within(struct mem_table *t, uint64_t parent, uint64_t off, size_t nbytes, uint32_t flags,
+			uint64_t *ret_handle);
 /* While nothing is in flight and none can be: mark what @revoked(ctx, the transport's name for it) says is lost. */
 void mem_table_revoke(struct mem_table *t, bool (*revoked)(void *ctx, uint64_t handle), void *ctx);
 /* Why mem_get() answers NULL for @handle: -EKEYREVOKED or -ESTALE. */

@@ -114,12 +114,10 @@ int kmod_dma_map_foreign(void *t, const struct mem_foreign *from, size_t nbytes,
 {
 	bool is_dmabuf = from->kind == MEM_FOREIGN_DMABUF;
 	struct ugds_drv_map m = {
-		.flags = flags,
-		.kind = from->kind,
-		.fd = is_dmabuf ? from->fd : -1,
-		.vaddr = is_dmabuf ? 0 : from->addr,
-		.offset = is_dmabuf ? from->offset : 0,
-		.nbytes = nbytes,
+		/* a page can be mapped in one manner only: as of host memory */
+		.flags = flags | DMA_READ | DMA_WRITE,	.kind = from->kind,
+		.fd = is_dmabuf ? from->fd : -1,	.vaddr = is_dmabuf ? 0 : from->addr,
+		.offset = is_dmabuf ? from->offset : 0, .nbytes = nbytes,
 	};
 	struct kmod *k = t;
 

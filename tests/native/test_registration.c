@@ -7,7 +7,7 @@
 #include "tap.h"
 
 static int nr_mapped;
-static bool split_badly;
+static bool split_badly, revocable;
 
 static int fake_map(void *ctx, void *vaddr, size_t nbytes, uint32_t flags, struct dma_mapping *ret)
 {
@@ -22,6 +22,7 @@ static int fake_map(void *ctx, void *vaddr, size_t nbytes, uint32_t flags, struc
 		ret->extents[1] = (struct dma_extent){ .iova = 0x50000200, .nbytes = len };
 	ret->first_off = in;
 	ret->handle = 77;
+	ret->traits = revocable ? MEM_REVOCABLE : 0;
 	nr_mapped++;
 	return 0;
 }
@@ -79,6 +80,70 @@ static void many(void)
 	   "2000 neighbours in shared pages, any order");
 }
 
+/* Parts of a mapping: own bounds, own requests, no mapping of their own. */
+static void parts(void)
+{
+	uint64_t whole, part, tail, small, h;
+	struct mem_map *m, *w;
+
+	ok(!mem_register(&table, memory + 100, 20000, DMA_READ | DMA_WRITE, &whole), "a whole");
+	ok(!mem_register_within(&table, whole, 5000, 9000, DMA_READ | DMA_WRITE, &part) && part != whole,
+	   "a part of it");
+	w = mem_get(&table, whole, 1);
+	m = mem_get(&table, part, 1);
+	ok(nr_mapped == 1 && atomic_load(&table.nr_live) == 1, "which maps nothing");
+	ok(m && m->nbytes == 9000 && m->vaddr == memory + 5100, "with bounds of its own");
+	ok(m && w && mem_iova(m, 0) == mem_iova(w, 5000) && mem_iova(m, 8999) == mem_iova(w, 13999),
+	   "at the same addresses");
+	ok(mem_inflight(m) == 1 && mem_inflight(w) == 1, "and requests of its own");
+	mem_put(w, 1);
+	ok(mem_register_within(&table, whole, 20000, 1, DMA_READ, &h) == -EFAULT &&
+		   mem_register_within(&table, whole, 1, 20000, DMA_READ, &h) == -EFAULT &&
+		   mem_register_within(&table, whole, UINT64_MAX, 2, DMA_READ, &h) == -EFAULT &&
+		   mem_register_within(&table, whole, 0, 0, DMA_READ, &h) == -EINVAL,
+	   "no part reaches past the end");
+	ok(!mem_unregister(&table, whole) && nr_mapped == 1, "the whole is released: the mapping stays");
+	ok(mem_register_within(&table, whole, 0, 1, DMA_READ, &h) == -ESTALE, "no part of what is released");
+	ok(mem_iova(m, 8999), "the page table too");
+	ok(mem_unregister(&table, part) == -EBUSY, "a part is busy by itself");
+	mem_put(m, 1);
+	ok(!mem_register_within(&table, part, 8000, 1000, DMA_READ, &tail), "a part of a part");
+	ok(mem_register_within(&table, tail, 0, 8, DMA_READ | DMA_WRITE, &h) == -EACCES,
+	   "which may no more than its whole");
+	ok(!mem_unregister(&table, part) && nr_mapped == 1 && !mem_unregister(&table, tail) &&
+		   nr_mapped == 0 && !atomic_load(&table.nr_live),
+	   "the last one unmaps");
+	ok(!mem_register(&table, memory + 8, 100, DMA_READ, &whole) &&
+		   !mem_register_within(&table, whole, 10, 50, DMA_READ, &small),
+	   "of one page");
+	m = mem_get(&table, small, 1);
+	ok(m && mem_iova(m, 0) == 0x40000000 + ((uintptr_t)memory + 18) % 4096, "at its offset");
+	mem_put(m, 1);
+	mem_unregister(&table, whole);
+	ok(nr_mapped == 1, "stays mapped until the table ends");
+}
+
+static bool all_lost(void *ctx, uint64_t handle)
+{
+	(void)ctx;
+	return handle == 77;
+}
+
+static void revoked(void)
+{
+	uint64_t whole, part, h;
+
+	revocable = true;
+	mem_register(&table, memory, 9000, DMA_READ, &whole);
+	mem_register_within(&table, whole, 10, 50, DMA_READ, &part);
+	revocable = false;
+	mem_table_revoke(&table, all_lost, NULL);
+	ok(!mem_get(&table, part, 1) && mem_refusal(&table, part) == -EKEYREVOKED,
+	   "parts are lost with the whole");
+	ok(mem_register_within(&table, whole, 0, 1, DMA_READ, &h) == -EKEYREVOKED, "no part of what is lost");
+	ok(!mem_unregister(&table, part) && !mem_unregister(&table, whole), "both can be released");
+}
+
 static _Atomic uint64_t shared;
 static _Atomic bool stop;
 static _Atomic uint64_t hits;
@@ -131,7 +196,10 @@ int main(void)
 	ok(!mem_table_init(&table, &fake_ops, NULL, 12), "a table");
 	handles();
 	many();
+	revoked();
 	race();
+	parts();
 	mem_table_done(&table);
+	ok(nr_mapped == 0, "the end of the table unmaps what is left, once");
 	return done_testing();
 }
