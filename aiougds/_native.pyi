@@ -201,6 +201,16 @@ class Lib:
         /,
     ) -> int: ...
     def ugds_map_foreign(self, c: CData, mem: CData, ret_handle: CData, /) -> int: ...
+    def ugds_map_within(
+        self,
+        c: CData,
+        parent: int,
+        off: int,
+        nbytes: int,
+        flags: int,
+        ret_handle: CData,
+        /,
+    ) -> int: ...
     def ugds_unmap(self, c: CData, handle: int, /) -> int: ...
     def ugds_map_inflight(self, c: CData, handle: int, /) -> int: ...
     def ugds_chan_open(self, c: CData, mode: int, ret: CData, /) -> int: ...
@@ -316,6 +326,45 @@ class Lib:
     ) -> int: ...
     def ugds_gpu_stream_capturing(
         self, vendor: int, device: int, ctx: int, stream: int, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_event_record(
+        self,
+        vendor: int,
+        device: int,
+        ctx: int,
+        stream: int,
+        ret_event: CData,
+        ret_code: CData,
+        /,
+    ) -> int: ...
+    def ugds_gpu_event_query(
+        self, vendor: int, device: int, ctx: int, event: int, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_event_free(
+        self, vendor: int, device: int, ctx: int, event: int, ret_code: CData, /
+    ) -> int: ...
+    def ugds_gpu_stream_wait_event(
+        self,
+        vendor: int,
+        device: int,
+        ctx: int,
+        stream: int,
+        event: int,
+        ret_code: CData,
+        /,
+    ) -> int: ...
+    def ugds_gpu_host_alloc(
+        self,
+        vendor: int,
+        device: int,
+        nbytes: int,
+        ret: CData,
+        ret_dev: CData,
+        ret_code: CData,
+        /,
+    ) -> int: ...
+    def ugds_gpu_host_free(
+        self, vendor: int, device: int, host: CData, ret_code: CData, /
     ) -> int: ...
     def ugds_gpu_error_sticky(self, vendor: int, code: int, /) -> int: ...
     def ugds_gpu_error_name(self, vendor: int, code: int, /) -> CData: ...

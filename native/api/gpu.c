@@ -4,8 +4,7 @@
 #include <stdio.h>
 
 #include "api/api.h"
-#include "gpu/gpu.h"
-#include "include/ugds_gpu.h"
+#include "api/gpu_visit.h"
 
 static_assert(UGDS_GPU_CUDA == GPU_CUDA && UGDS_GPU_HIP == GPU_HIP, "one order");
 static_assert(UGDS_GPU_MEM_NONE == GPU_MEM_NONE && UGDS_GPU_MEM_DEVICE == GPU_MEM_DEVICE &&
@@ -40,44 +39,6 @@ int ugds_gpu_load(uint32_t vendor, const uint64_t *addrs, uint32_t n, struct ugd
 		api_error(err, rc, 0, "no such GPU vendor, or not one address for each symbol");
 	}
 	return rc;
-}
-
-/* The runtime's table, with the place's context current until the end of the scope. */
-struct visit {
-	const struct gpu_rt *rt;
-	struct gpu_place place;
-	struct gpu_before before;
-};
-
-static int visit(struct visit *v, const struct gpu_place *p, int *ret_code)
-{
-	v->rt = NULL;
-	*ret_code = 0;
-
-	const struct gpu_rt *rt = gpu_find(p->vendor);
-
-	if (!rt)
-		return -ENXIO;
-	*ret_code = rt->enter(p, &v->before);
-	if (*ret_code)
-		return gpu_errno(rt, *ret_code);
-	v->rt = rt;
-	v->place = *p;
-	return 0;
-}
-
-static void leave(struct visit *v)
-{
-	if (v->rt)
-		v->rt->leave(&v->place, &v->before);
-}
-
-#define visiting __attribute__((cleanup(leave))) struct visit
-
-static int answer(const struct gpu_rt *rt, int code, int *ret_code)
-{
-	*ret_code = code;
-	return gpu_errno(rt, code);
 }
 
 static struct gpu_place place_of(const struct ugds_gpu_pointer *of)

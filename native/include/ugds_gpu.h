@@ -56,6 +56,18 @@ int ugds_gpu_stream_place(uint32_t vendor, uint64_t stream, int32_t *ret_device,
 			  int *ret_code);
 /* 1: the stream is captured into a graph. */
 int ugds_gpu_stream_capturing(uint32_t vendor, int32_t device, uint64_t ctx, uint64_t stream, int *ret_code);
+/* A new event behind all that is queued on the stream (of the thread that calls, for its default stream). */
+int ugds_gpu_event_record(uint32_t vendor, int32_t device, uint64_t ctx, uint64_t stream, uint64_t *ret_event,
+			  int *ret_code);
+/* 1: reached; 0: not yet; a negative errno: what was before it failed. */
+int ugds_gpu_event_query(uint32_t vendor, int32_t device, uint64_t ctx, uint64_t event, int *ret_code);
+int ugds_gpu_event_free(uint32_t vendor, int32_t device, uint64_t ctx, uint64_t event, int *ret_code);
+int ugds_gpu_stream_wait_event(uint32_t vendor, int32_t device, uint64_t ctx, uint64_t stream, uint64_t event,
+			       int *ret_code);
+/* Pinned host memory that the device can address too, zeroed. */
+int ugds_gpu_host_alloc(uint32_t vendor, int32_t device, uint64_t nbytes, void **ret, uint64_t *ret_dev,
+			int *ret_code);
+int ugds_gpu_host_free(uint32_t vendor, int32_t device, void *host, int *ret_code);
 int ugds_gpu_error_sticky(uint32_t vendor, int code);
 const char *ugds_gpu_error_name(uint32_t vendor, int code); /* "" where not loaded */
 
