@@ -27,6 +27,7 @@
     │   ├── AddressError               (ValueError)
     │   └── OptionError                (ValueError)
     ├── CapabilityError                this device, transport or version lacks it
+    │   └── GPUUnavailableError        no GPU, driver or Python package for it
     ├── MemoryLimitError               no more memory can be pinned
     ├── GPUError                       a GPU runtime answered with a failure
     │   ├── GPUMemoryError             (MemoryError) the GPU has no room
@@ -83,6 +84,7 @@ __all__ = [
     "GPUContextError",
     "GPUError",
     "GPUMemoryError",
+    "GPUUnavailableError",
     "MediaError",
     "MemoryFreedError",
     "MemoryLayoutError",
@@ -255,6 +257,10 @@ class CapabilityError(UGDSError):
     """This device, transport or version of the package does not offer it."""
 
     default_errno = _errno.EOPNOTSUPP
+
+
+class GPUUnavailableError(CapabilityError):
+    """No GPU can be used: the sentence says what is missing, and what to install."""
 
 
 class MemoryLimitError(UGDSError):

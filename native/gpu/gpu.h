@@ -24,9 +24,10 @@ struct gpu_place {
 	uint64_t ctx; /* CUDA: the context that the memory or stream belongs to; HIP: 0 */
 };
 
-struct gpu_before { /* what was current */
-	uint64_t ctx;
+struct gpu_before { /* what was current, as leave() needs it */
+	bool pushed;
 	int32_t device;
+	int32_t capture_mode;
 };
 
 struct gpu_pointer {
@@ -43,7 +44,7 @@ struct gpu_word {
 };
 
 struct gpu_memop {
-	bool wait; /* until the word is >= val (cyclic); else write */
+	bool wait; /* until the word is >= val; else write. CUDA compares cyclically, HIP does not: no wrap around 2^32 */
 	bool flush; /* of a wait: what a peer wrote before the word is visible after it; where GPU_CAN_FLUSH only */
 	uint64_t addr; /* device address of the word */
 	uint32_t val;
@@ -53,7 +54,8 @@ struct gpu_rt {
 	uint32_t vendor;
 	const char *name;
 	/* Make the place's context (HIP: device) current for the calls below, then put back what was. Context 0 is the
-	 * device's primary one if it is active; none is ever made. */
+	 * device's primary one if it is active; none is ever made. Between them the thread may also allocate and query
+	 * while streams are captured (relaxed mode). */
 	int (*enter)(const struct gpu_place *p, struct gpu_before *b);
 	void (*leave)(const struct gpu_place *p, const struct gpu_before *b);
 	/* Between host and device, in the stream's order; @host is pinned, or small. */

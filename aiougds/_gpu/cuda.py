@@ -1,0 +1,54 @@
+"""Where the functions of the CUDA driver are, asked through cuda-bindings."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol, cast
+
+from aiougds._errors import GPUUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class _Driver(Protocol):
+    """What is used of ``cuda.bindings.driver``."""
+
+    def cuInit(self, flags: int) -> tuple[object]: ...  # noqa: N802
+    def cuDeviceGetCount(self) -> tuple[object, int]: ...  # noqa: N802
+    def cuGetProcAddress(  # noqa: N802
+        self, symbol: bytes, version: int, flags: int
+    ) -> tuple[object, int | None, object]: ...
+
+
+def _driver() -> _Driver:
+    try:
+        driver = importlib.import_module("cuda.bindings.driver")
+    except ImportError as exc:
+        raise GPUUnavailableError(
+            f"CUDA needs cuda-bindings ({exc}): pip install aiougds[cuda]"
+        ) from exc
+    if hasattr(driver, "HIP_PYTHON"):
+        raise GPUUnavailableError(
+            "hip-python-interop has put its own files in the place of cuda-bindings, "
+            "so what says cuda here is HIP: uninstall it, and pip install "
+            "--force-reinstall cuda-bindings"
+        )
+    return cast("_Driver", driver)
+
+
+def addresses(symbols: Iterable[tuple[str, int]]) -> list[int]:
+    """Return one address for each symbol, 0 for what the driver lacks."""
+    driver = _driver()
+    try:
+        (code,) = driver.cuInit(0)
+        count = 0 if code else driver.cuDeviceGetCount()[1]
+    except RuntimeError as exc:  # the library, or a function of it, is not there
+        raise GPUUnavailableError(
+            f"no NVIDIA driver: libcuda.so.1 cannot be used ({exc})"
+        ) from exc
+    if code or not count:
+        name = getattr(code, "name", code) if code else "no device"
+        raise GPUUnavailableError(f"the NVIDIA driver has no GPU to use: {name}")
+    found = (driver.cuGetProcAddress(n.encode(), version, 0) for n, version in symbols)
+    return [0 if code else int(address or 0) for code, address, _ in found]
