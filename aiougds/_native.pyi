@@ -97,6 +97,7 @@ class Lib:
     UGDS_FOREIGN_DMABUF: Final[int]
     UGDS_FOREIGN_CUDA: Final[int]
     UGDS_FOREIGN_PEER: Final[int]
+    UGDS_FOREIGN_READONLY: Final[int]
     UGDS_TRAIT_SYSTEM: Final[int]
     UGDS_TRAIT_PERSISTENT: Final[int]
     UGDS_TRAIT_REVOCABLE: Final[int]
