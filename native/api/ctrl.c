@@ -317,7 +317,8 @@ int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, ui
 }
 
 static_assert(UGDS_FOREIGN_DMABUF == MEM_FOREIGN_DMABUF && UGDS_FOREIGN_CUDA == MEM_FOREIGN_CUDA &&
-		      UGDS_TRAIT_SYSTEM == MEM_SYSTEM && UGDS_TRAIT_REVOCABLE == MEM_REVOCABLE,
+		      UGDS_FOREIGN_HIP == MEM_FOREIGN_HIP && UGDS_TRAIT_SYSTEM == MEM_SYSTEM &&
+		      UGDS_TRAIT_REVOCABLE == MEM_REVOCABLE && UGDS_TRAIT_STAGED == MEM_STAGED,
 	      "one numbering");
 
 int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *u, uint64_t *ret_handle)

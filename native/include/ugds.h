@@ -265,6 +265,7 @@ int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, ui
 
 #define UGDS_FOREIGN_DMABUF 1
 #define UGDS_FOREIGN_CUDA 2
+#define UGDS_FOREIGN_HIP 3
 
 #define UGDS_FOREIGN_PEER 0x1 /* flags: refused when it lies in system memory (-EXDEV) */
 #define UGDS_FOREIGN_READONLY 0x2 /* the device may only read it: refused as the target of a read */
@@ -272,6 +273,7 @@ int ugds_map(struct ugds_ctrl *c, void *ptr, uint64_t nbytes, uint32_t flags, ui
 #define UGDS_TRAIT_SYSTEM 0x1 /* it lies in system memory */
 #define UGDS_TRAIT_PERSISTENT 0x2 /* it stays although its owner frees it */
 #define UGDS_TRAIT_REVOCABLE 0x4 /* its owner may take it away */
+#define UGDS_TRAIT_STAGED 0x8 /* bytes go through pinned host memory */
 
 struct ugds_foreign {
 	uint32_t kind; /* UGDS_FOREIGN_* */

@@ -40,11 +40,13 @@ struct mem_foreign {
 
 #define MEM_FOREIGN_DMABUF 1u
 #define MEM_FOREIGN_CUDA 2u
+#define MEM_FOREIGN_HIP 3u
 
 /* What became of it. */
 #define MEM_SYSTEM 0x1u /* it lies in system memory, not in a device */
 #define MEM_PERSISTENT 0x2u /* it stays although its owner frees it */
 #define MEM_REVOCABLE 0x4u /* its owner may take it away */
+#define MEM_STAGED 0x8u /* bytes go through pinned host memory */
 
 #define DMA_READ 0x1u /* the device may read it */
 #define DMA_WRITE 0x2u /* the device may write it */
