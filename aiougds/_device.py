@@ -1,8 +1,8 @@
 """The open controller as the rest of the package sees it.
 
 A :class:`Device` owns the C controller, the channels (one for each home that does
-I/O), the namespaces' C windows, and the *limbo*: memory that nobody uses any more but
-that the device may still touch. Public objects hold a Device and never each other.
+I/O), the namespaces' C windows, and the *limbo* (:mod:`aiougds._limbo`). Public objects
+hold a Device and never each other.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from errno import EBUSY
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aiougds._channel import Channel
 from aiougds._completion import current_home, forget_all, sweep
@@ -28,14 +27,14 @@ from aiougds._errors import (
     UGDSError,
 )
 from aiougds._ffi import ffi, lib, text
-from aiougds._mapping import LostWindow, Stray
+from aiougds._limbo import Limbo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from aiougds._ffi import CData
     from aiougds._home import Home, Signal
-    from aiougds._mapping import Keeps, Mapping
+    from aiougds._mapping import Mapping
     from aiougds._options import OpenOptions
 
 TICK_S: Final = 0.01  # how often to look where C has nothing that would tell
@@ -49,7 +48,7 @@ class Window(Protocol):
     def reopen_window(self) -> None: ...
 
 
-class Device:
+class Device(Limbo):
     """An open controller: C handle, channels, limbo, and whether it may be used."""
 
     __slots__ = (
@@ -63,9 +62,7 @@ class Device:
         "event_fd",
         "forked",
         "jit_pins",
-        "limbo",
         "lock",
-        "observers",
         "options",
         "pool",
         "ptr",
@@ -74,6 +71,7 @@ class Device:
     )
 
     def __init__(self, address: str, ptr: CData, options: OpenOptions) -> None:
+        super().__init__()
         self.address = address
         # Its memory is there for as long as this object: other threads may look.
         self.ptr: CData = ffi.gc(ptr, lib.ugds_ctrl_free)
@@ -84,8 +82,6 @@ class Device:
         self.lock = threading.RLock()
         self.channels: dict[int, Channel] = {}
         self.windows: weakref.WeakSet[Window] = weakref.WeakSet()
-        self.limbo: deque[Stray | LostWindow] = deque()
-        self.observers: list[Signal] = []
         self.pool: list[Mapping] = []  # bounce buffers that are not in use
         self.event_fd = -1
         self.jit_pins = 0
@@ -184,42 +180,7 @@ class Device:
         with self.lock:
             return list(self.windows)
 
-    # ---- limbo ----
-
-    def strand(self, keep: object) -> None:
-        """Keep what an operation used until the device is done with its memory."""
-        if keep is None:
-            return
-        for mapping in cast("Keeps", keep).mappings_on(self):
-            self.limbo.append(Stray(mapping, keep, unmap=False))
-
-    def sweep_limbo(self) -> None:
-        """Let go of the memory that the device is done with."""
-        for _ in range(len(self.limbo)):
-            try:
-                stray = self.limbo.popleft()
-            except IndexError:  # another thread sweeps too
-                return
-            if not stray.over():
-                self.limbo.append(stray)
-
-    def left_busy(self, ptr: int, nbytes: int) -> bool:
-        """Whether the device may still touch a range that nobody holds any more."""
-        return any(
-            isinstance(stray, Stray)
-            and stray.unmap
-            and stray.mapping.memory.host
-            and stray.mapping.memory.ptr < ptr + nbytes
-            and ptr < stray.mapping.memory.ptr + stray.mapping.memory.nbytes
-            for stray in tuple(self.limbo)
-        )
-
-    def progress(self) -> None:
-        """Completions were taken: tell whoever waits for the end of something."""
-        if self.limbo:
-            self.sweep_limbo()
-        for signal in tuple(self.observers):
-            signal.set()
+    # ---- what was given up ----
 
     def _stuck(self) -> tuple[CData, int]:
         room = max(16, 0 if self.ended else self.stats().quarantined)
