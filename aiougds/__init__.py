@@ -63,6 +63,8 @@ from aiougds._errors import (
     WrongLoopError,
 )
 from aiougds._events import Event, Events
+from aiougds._export import Export, Exporting
+from aiougds._gpu_cache import RegistrationCache
 from aiougds._namespace import Namespace
 from aiougds._open import Opening, open, open_controller  # noqa: A004
 from aiougds._options import Edges, Mode, OpenKeywords, OpenOptions
@@ -100,6 +102,8 @@ __all__ = [
     "ErrorLogEntry",
     "Event",
     "Events",
+    "Export",
+    "Exporting",
     "ForkedError",
     "GPUContextError",
     "GPUError",
@@ -130,6 +134,7 @@ __all__ = [
     "ReadOnlyError",
     "Registration",
     "RegistrationBusyError",
+    "RegistrationCache",
     "RegistrationSlice",
     "SmartLog",
     "Statistics",

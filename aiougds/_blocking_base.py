@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from aiougds._completion import refuse_inside_loop, run_blocking
 from aiougds._errors import BatchError, ClosedError, RegistrationBusyError, UGDSError
+from aiougds._export import Export, export
 from aiougds._pinned import PinnedMemory
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ class Registration(PinnedMemory):
     def map(self, target: OnDevice) -> None:
         """Make the memory reachable for another controller too."""
         run(lambda: self.map_on(target._device))
+
+    def export_dmabuf(self) -> Export:
+        """Export its memory; as :meth:`aiougds.Registration.export_dmabuf`."""
+        return export(self)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Unmap it; as :meth:`aiougds.Registration.aclose`."""

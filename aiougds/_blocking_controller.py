@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aiougds._admin import ErrorLogEntry, SmartLog
     from aiougds._controller import Controller as AsyncController
     from aiougds._events import Event
+    from aiougds._gpu_cache import RegistrationCache
     from aiougds._stats import (
         Capabilities,
         ControllerInfo,
@@ -74,6 +75,15 @@ class ControllerCalls:
     def statistics(self) -> Statistics:
         """Return the counters of this moment."""
         return self._controller.statistics()
+
+    @property
+    def registration_cache(self) -> RegistrationCache:
+        """What ``register(..., cached=True)`` keeps registered."""
+        return self._controller.registration_cache
+
+    def clear_registration_cache(self) -> None:
+        """Let go of that; as :meth:`aiougds.Controller.clear_registration_cache`."""
+        run(self._controller.clear_registration_cache)
 
     def admin(
         self,

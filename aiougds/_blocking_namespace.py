@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from aiougds._buffer import ForeignMemory
+    from aiougds._buffer import ForeignMemory, GPUDevice
     from aiougds._namespace import Namespace as AsyncNamespace
     from aiougds._options import Edges, Mode
 
@@ -143,9 +143,10 @@ class Namespace:
         timeout_s: float | None = None,
         edges: Edges = "refuse",
         jit: bool = True,
+        stream: object = None,
     ) -> int:
         """Read into ``buf``; as :meth:`aiougds.Namespace.read`."""
-        if nbytes is None and mode is None and timeout_s is None:
+        if nbytes is None and mode is None and timeout_s is None and stream is None:
             done = self._quick(buf, offset, READ)
             if done is not None:
                 return done
@@ -159,6 +160,7 @@ class Namespace:
                 timeout_s=timeout_s,
                 edges=edges,
                 jit=jit,
+                stream=stream,
             ),
         )
 
@@ -172,9 +174,10 @@ class Namespace:
         mode: Mode | None = None,
         timeout_s: float | None = None,
         jit: bool = True,
+        stream: object = None,
     ) -> int:
         """Write from ``buf``; as :meth:`aiougds.Namespace.write`."""
-        if nbytes is None and mode is None and timeout_s is None:
+        if nbytes is None and mode is None and timeout_s is None and stream is None:
             done = self._quick(buf, offset, WRITE | FUA if fua else WRITE)
             if done is not None:
                 return done
@@ -188,6 +191,7 @@ class Namespace:
                 mode=mode,
                 timeout_s=timeout_s,
                 jit=jit,
+                stream=stream,
             ),
         )
 
@@ -272,6 +276,7 @@ class Namespace:
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
         timeout_s: float | None = None,
+        stream: object = None,
     ) -> list[int]:
         """Read many ranges at once; as :meth:`aiougds.Namespace.read_many`."""
         return operate(
@@ -282,6 +287,7 @@ class Namespace:
                 nbytes=nbytes,
                 buf_offsets=buf_offsets,
                 timeout_s=timeout_s,
+                stream=stream,
             ),
         )
 
@@ -296,6 +302,7 @@ class Namespace:
         buf_offsets: Buffer | None = None,
         fua: bool = False,
         timeout_s: float | None = None,
+        stream: object = None,
     ) -> list[int]:
         """Write many ranges at once; as :meth:`aiougds.Namespace.write_many`."""
         return operate(
@@ -307,6 +314,7 @@ class Namespace:
                 buf_offsets=buf_offsets,
                 fua=fua,
                 timeout_s=timeout_s,
+                stream=stream,
             ),
         )
 
@@ -330,9 +338,9 @@ class Namespace:
 
     # ---- memory, regions, the end ----
 
-    def register(self, buf: ForeignMemory) -> Registration:
-        """Make an object's memory reachable for the controller."""
-        return register(Registration, buf, self._device)
+    def register(self, buf: ForeignMemory, *, cached: bool = False) -> Registration:
+        """Register an object's memory; as :meth:`aiougds.Namespace.register`."""
+        return register(Registration, buf, self._device, cached=cached)
 
     def register_dmabuf(
         self,
@@ -347,9 +355,9 @@ class Namespace:
             Registration, fd, offset, nbytes, self._device, require_peer=require_peer
         )
 
-    def allocate(self, nbytes: int) -> Registration:
-        """Return fresh, zeroed, page-aligned registered memory."""
-        return allocate(Registration, nbytes, self._device)
+    def allocate(self, nbytes: int, *, device: GPUDevice | None = None) -> Registration:
+        """Return fresh registered memory; as :meth:`aiougds.Namespace.allocate`."""
+        return allocate(Registration, nbytes, self._device, device)
 
     def region(
         self, offset: SupportsIndex, nbytes: SupportsIndex, readonly: bool | None = None

@@ -1,22 +1,37 @@
 """Memory of other people's objects: address, length, and why not, in words.
 
-No library is imported for it. In this order: ``(ptr, nbytes)``, torch-like objects
-(``data_ptr``), ``__cuda_array_interface__`` (refused in this version),
-``__array_interface__``, the buffer protocol, DLPack.
+No library is imported for it. In this order: ``(ptr, nbytes)`` and ``(ptr, nbytes,
+device)``, torch-like objects (``data_ptr``), ``__cuda_array_interface__``,
+``__array_interface__``, DLPack of a GPU, the buffer protocol, DLPack of the host.
+
+What is said to lie on a GPU is a :class:`Claim`: which runtime knows the pointer, and
+whether it does at all, is asked later.
 """
 
 from __future__ import annotations
 
-import ctypes
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    Union,
+    cast,
+)
 
-from aiougds._errors import MemoryLayoutError, MemoryTypeError
+from aiougds import _dlpack
+from aiougds._errors import MemoryLayoutError, MemoryTypeError, OptionError
 from aiougds._ffi import address_of, ffi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from typing_extensions import Buffer
+
+    from aiougds._ffi import CData
 
 
 class SupportsDataPtr(Protocol):
@@ -32,6 +47,13 @@ class SupportsArrayInterface(Protocol):
     def __array_interface__(self) -> Mapping[str, object]: ...
 
 
+class SupportsCudaArrayInterface(Protocol):
+    """An array in the manner of CuPy and Numba."""
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, object]: ...
+
+
 class SupportsDLPack(Protocol):
     """An array that exports DLPack."""
 
@@ -39,15 +61,32 @@ class SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 
+class TorchDevice(Protocol):
+    """A device in the manner of torch: ``cuda`` and an ordinal."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def index(self) -> int | None: ...
+
+
+GPUDevice: TypeAlias = str | int | TorchDevice
+"""Of a GPU: ``"cuda:0"``, ``"hip:1"``, ``"cuda"`` (its first), a torch device, or an
+ordinal (of CUDA where that is there, else of HIP)."""
+
 ForeignMemory: TypeAlias = Union[
-    "Buffer", SupportsDataPtr, SupportsArrayInterface, SupportsDLPack, tuple[int, int]
+    "Buffer",
+    SupportsDataPtr,
+    SupportsCudaArrayInterface,
+    SupportsArrayInterface,
+    SupportsDLPack,
+    tuple[int, int],
+    tuple[int, int, GPUDevice],
 ]
 
-GPU_LATER: Final = (
-    "GPU memory comes with the GPU support of a later version; read into host memory "
-    "and copy, for example with .cpu() or a pinned staging tensor"
-)
-_DLPACK_HOST: Final = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost
+RuntimeName = Literal["cuda", "hip"]
+# torch on ROCm, and CuPy, say cuda and mean HIP: whoever knows the pointer has it.
+_EITHER: Final[tuple[RuntimeName, ...]] = ("cuda", "hip")
 
 
 class Memory:
@@ -57,6 +96,10 @@ class Memory:
 
     host: ClassVar[bool] = True
     """Whether ``ptr`` is an address of this process."""
+    found_by_address: ClassVar[bool] = True
+    """Whether registered memory that holds ``ptr`` holds this."""
+    copyable: ClassVar[bool] = True
+    """Whether single bytes of it can be copied."""
 
     def __init__(
         self,
@@ -77,6 +120,61 @@ class Memory:
     def let_go(self) -> None:
         """Nothing will be mapped of it any more."""
 
+    def copy_out(self, to: CData, start: int, nbytes: int) -> None:
+        """Copy bytes of it to memory of ours."""
+        ffi.memmove(to, ffi.cast("char *", self.ptr + start), nbytes)
+
+    def copy_in(self, start: int, source: CData, nbytes: int) -> None:
+        """Copy bytes into it."""
+        ffi.memmove(ffi.cast("char *", self.ptr + start), source, nbytes)
+
+    def part(self, start: int, nbytes: int) -> Memory:
+        """Return a part of it."""
+        return Memory(
+            self.ptr + start,
+            nbytes,
+            self.owner,
+            readonly=self.readonly,
+            target_refusal=self.target_refusal,
+        )
+
+
+class Where(NamedTuple):
+    """The GPU that an object names."""
+
+    runtimes: tuple[RuntimeName, ...]  # that may know it, in the order to be asked in
+    device: int | None  # None: it does not say
+    said: str = ""
+
+
+class Claim(Memory):
+    """Memory that an object says is a GPU's."""
+
+    __slots__ = ("stream", "what", "where")
+
+    host = False
+    found_by_address = False
+
+    def __init__(
+        self,
+        ptr: int,
+        nbytes: int,
+        owner: object,
+        where: Where,
+        what: str,
+        *,
+        readonly: bool = False,
+        target_refusal: str = "",
+        stream: int | None = None,
+    ) -> None:
+        super().__init__(
+            ptr, nbytes, owner, readonly=readonly, target_refusal=target_refusal
+        )
+        self.where = where
+        self.what = what
+        self.stream = stream
+        """A stream that the object wants its use ordered behind."""
+
 
 def describe(obj: object) -> Memory:
     """Return the memory of an object, or raise what says why it has none to use."""
@@ -84,11 +182,15 @@ def describe(obj: object) -> Memory:
         return _pair(obj)
     if callable(getattr(obj, "data_ptr", None)):
         return _tensor(obj)
-    if _has(obj, "__cuda_array_interface__"):
-        raise MemoryLayoutError(f"{_name(obj)} lives on a GPU. {GPU_LATER}")
+    interface = _cuda_interface(obj)
+    if interface is not None:
+        return _cuda_array(obj, interface)
     interface = getattr(obj, "__array_interface__", None)
     if isinstance(interface, dict):
         return _array(obj, interface)
+    gpu = _dlpack_of_gpu(obj)
+    if gpu is not None:
+        return gpu
     try:
         view = memoryview(cast("Buffer", obj))
     except TypeError:
@@ -98,11 +200,11 @@ def describe(obj: object) -> Memory:
     else:
         return _buffer(obj, view)
     if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
-        return _dlpack(cast("SupportsDLPack", obj))
+        return _dlpack_of_host(cast("SupportsDLPack", obj))
     raise MemoryTypeError(
         f"{_name(obj)} has no memory: give a registration or a slice of one, an object "
-        "with the buffer protocol, a numpy array, a torch tensor, a DLPack array, or "
-        "(ptr, nbytes)"
+        "with the buffer protocol, a numpy array, a torch tensor, an array of CuPy or "
+        "Numba, a DLPack array, (ptr, nbytes), or (ptr, nbytes, device)"
     )
 
 
@@ -115,23 +217,51 @@ def _name(obj: object) -> str:
     )
 
 
-def _has(obj: object, name: str) -> bool:
-    # A property of torch raises RuntimeError on tensors that require grad.
-    try:
-        return getattr(obj, name, None) is not None
-    except RuntimeError:
-        return True
+def gpu_of(device: object) -> Where:
+    """Return the GPU that is named: ``cuda:0``, ``hip``, a torch device, an ordinal."""
+    if isinstance(device, bool) or device is None:
+        raise OptionError(f"device={device!r}: {_DEVICES}")
+    if isinstance(device, int):
+        kind, index = "", device
+    elif isinstance(device, str):
+        kind, colon, number = device.partition(":")
+        if colon and not (number.isascii() and number.isdecimal()):
+            raise OptionError(f"device={device!r}: {_DEVICES}")
+        index = int(number) if colon else -1
+    else:
+        kind = str(getattr(device, "type", device))
+        found = getattr(device, "index", None)
+        index = found if isinstance(found, int) else -1
+    runtimes: dict[str, tuple[RuntimeName, ...]] = {
+        "": _EITHER,
+        "cuda": _EITHER,
+        "hip": ("hip",),
+    }
+    if kind not in runtimes or index < -1:
+        raise OptionError(f"device={device!r}: {_DEVICES}")
+    return Where(runtimes[kind], None if index < 0 else index, str(device))
+
+
+_DEVICES: Final = (
+    "a GPU is 'cuda:0', 'hip:0', 'cuda' or 'hip' for the first one, a torch device, or "
+    "its number"
+)
 
 
 def _pair(pair: tuple[object, ...]) -> Memory:
-    if len(pair) != 2 or not all(type(part) is int for part in pair):
-        raise MemoryTypeError(f"a tuple is (ptr, nbytes), two integers, not {pair!r}")
-    ptr, nbytes = cast("tuple[int, int]", pair)
+    if len(pair) not in (2, 3) or not all(type(part) is int for part in pair[:2]):
+        raise MemoryTypeError(
+            "a tuple is (ptr, nbytes), two integers, or (ptr, nbytes, device), not "
+            f"{pair!r}"
+        )
+    ptr, nbytes = cast("tuple[int, int]", pair[:2])
     if ptr <= 0 or nbytes < 0 or ptr + nbytes > 1 << 64:
         raise MemoryLayoutError(
             f"(ptr, nbytes) = ({ptr:#x}, {nbytes}) is no address range"
         )
-    return Memory(ptr, nbytes, pair)
+    if len(pair) == 2 or str(getattr(pair[2], "type", pair[2])) == "cpu":
+        return Memory(ptr, nbytes, pair)
+    return Claim(ptr, nbytes, pair, gpu_of(pair[2]), f"{nbytes} bytes at {ptr:#x}")
 
 
 def _not_contiguous(obj: object, remedy: str) -> MemoryLayoutError:
@@ -156,10 +286,13 @@ def _tensor(obj: object) -> Memory:
     tensor = cast("_Tensor", obj)
     device = getattr(tensor, "device", "cpu")
     kind = str(getattr(device, "type", device)).partition(":")[0]
-    if kind != "cpu":
-        if kind == "meta":
-            raise MemoryLayoutError(f"{_name(obj)} on device 'meta' has no memory")
-        raise MemoryLayoutError(f"{_name(obj)} lives on device {kind!r}. {GPU_LATER}")
+    if kind == "meta":
+        raise MemoryLayoutError(f"{_name(obj)} on device 'meta' has no memory")
+    if kind not in ("cpu", "cuda", "hip"):
+        raise MemoryLayoutError(
+            f"{_name(obj)} lives on device {kind!r}; memory of the host, of CUDA and "
+            "of HIP can be used: copy it there"
+        )
     contiguous = getattr(tensor, "is_contiguous", None)
     if callable(contiguous) and not contiguous():
         raise _not_contiguous(obj, "use .contiguous()")
@@ -174,8 +307,74 @@ def _tensor(obj: object) -> Memory:
             "tensor.detach(), or open torch.no_grad() and pass tensor.data"
         )
     storage = getattr(tensor, "untyped_storage", None)
-    owner = (obj, storage() if callable(storage) else None)
-    return Memory(tensor.data_ptr(), nbytes, owner, target_refusal=refusal)
+    try:
+        owner = (obj, storage() if callable(storage) else None)
+        ptr = tensor.data_ptr()
+    except (RuntimeError, NotImplementedError) as exc:  # sparse, fake, of a subclass
+        raise MemoryLayoutError(
+            f"{_name(obj)} has no plain memory of its own: {exc}"
+        ) from exc
+    if kind == "cpu":
+        return Memory(ptr, nbytes, owner, target_refusal=refusal)
+    return Claim(ptr, nbytes, owner, gpu_of(device), _name(obj), target_refusal=refusal)
+
+
+def _cuda_interface(obj: object) -> Mapping[str, object] | None:
+    try:
+        interface = getattr(obj, "__cuda_array_interface__", None)
+    except RuntimeError as exc:  # as torch's property, for what requires grad
+        raise MemoryLayoutError(
+            f"{_name(obj)} shows no __cuda_array_interface__: {exc}"
+        ) from exc
+    return cast("Mapping[str, object] | None", interface)
+
+
+def _cuda_array(obj: object, interface: Mapping[str, object]) -> Memory:
+    try:
+        ptr, readonly = cast("tuple[int, bool]", interface["data"])
+        shape = cast("tuple[int, ...]", interface["shape"])
+        size = int(str(interface["typestr"])[2:])
+        strides = cast("tuple[int, ...] | None", interface.get("strides"))
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise MemoryLayoutError(
+            f"{_name(obj)} has a __cuda_array_interface__ without data, shape and "
+            f"typestr: {exc!r}"
+        ) from exc
+    if interface.get("mask") is not None:
+        raise MemoryLayoutError(f"{_name(obj)} has a mask; pass its data alone")
+    nbytes = size
+    for length in shape:
+        nbytes *= length
+    if strides is not None and nbytes and not _is_dense(shape, strides, size):
+        raise _not_contiguous(obj, "use ascontiguousarray() of its library")
+    # CuPy names the device of an array, Numba does not.
+    ordinal = getattr(getattr(obj, "device", None), "id", None)
+    where = Where(_EITHER, ordinal if isinstance(ordinal, int) else None)
+    if where.device is not None:
+        where = where._replace(said=f"device {where.device}")
+    stream = interface.get("stream")
+    return Claim(
+        int(ptr or 0),
+        nbytes,
+        obj,
+        where,
+        _name(obj),
+        readonly=bool(readonly),
+        stream=stream if isinstance(stream, int) else None,
+    )
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+    """Whether the items lie side by side, in C's order or in Fortran's."""
+    for axes in (range(len(shape)), reversed(range(len(shape)))):
+        expected = size
+        for axis in reversed(list(axes)):
+            if shape[axis] > 1 and strides[axis] != expected:
+                break
+            expected *= shape[axis]
+        else:
+            return True
+    return False
 
 
 def _array(obj: object, interface: dict[str, object]) -> Memory:
@@ -209,47 +408,48 @@ def _buffer(obj: object, view: memoryview) -> Memory:
     )
 
 
-class _DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
+def _dlpack_of_gpu(obj: object) -> Memory | None:
+    """Return what an object exports of a GPU; None: it is no such object."""
+    where = getattr(obj, "__dlpack_device__", None)
+    export = getattr(obj, "__dlpack__", None)
+    if not callable(where) or not callable(export):
+        return None
+    kind, device = cast("tuple[int, int]", where())
+    kind = int(kind)  # an enumeration of some libraries
+    if kind in _dlpack.HOSTS:
+        return None
+    if kind == _dlpack.CUDA_MANAGED:
+        raise managed(_name(obj))
+    if kind not in (_dlpack.CUDA, _dlpack.ROCM):
+        raise MemoryLayoutError(
+            f"{_name(obj)} is on DLPack device {kind}; memory of the host, of CUDA "
+            f"({_dlpack.CUDA}) and of ROCm ({_dlpack.ROCM}) can be used"
+        )
+    got = _dlpack.take(export, _name(obj), on_gpu=True)
+    if not got.contiguous:
+        raise _not_contiguous(obj, "make it contiguous")
+    runtimes: tuple[RuntimeName, ...] = _EITHER if kind == _dlpack.CUDA else ("hip",)
+    return Claim(
+        got.ptr,
+        got.nbytes,
+        (got.capsule, obj),
+        Where(runtimes, int(device), f"DLPack device ({kind}, {device})"),
+        _name(obj),
+        readonly=got.readonly,
     )
 
 
-def _dlpack(obj: SupportsDLPack) -> Memory:
-    device = obj.__dlpack_device__()[0]
-    if device not in _DLPACK_HOST:
-        raise MemoryLayoutError(
-            f"{_name(obj)} is on DLPack device {device}. {GPU_LATER}"
-        )
-    try:
-        # An unconsumed capsule frees its tensor when it is collected: hold it.
-        capsule = obj.__dlpack__()
-    except BufferError as exc:
-        raise MemoryLayoutError(
-            f"{_name(obj)} exports no DLPack tensor: {exc}"
-        ) from exc
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype = ctypes.c_void_p
-    get.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    tensor = _DLTensor.from_address(get(capsule, b"dltensor"))
-    shape = [tensor.shape[i] for i in range(tensor.ndim)]
-    if tensor.strides:
-        expected = 1
-        for i in reversed(range(tensor.ndim)):
-            if shape[i] > 1 and tensor.strides[i] != expected:
-                raise _not_contiguous(obj, "make it contiguous")
-            expected *= shape[i]
-    count = 1
-    for length in shape:
-        count *= length
-    nbytes = count * ((tensor.bits * tensor.lanes + 7) // 8)
-    return Memory((tensor.data or 0) + tensor.byte_offset, nbytes, (capsule, obj))
+def managed(what: str) -> MemoryLayoutError:
+    """Return the refusal of memory that its driver moves about."""
+    return MemoryLayoutError(
+        f"{what} is managed memory, which its driver moves between host and GPU, so "
+        "that no device can be given its address; use plain device memory, or pinned "
+        "host memory"
+    )
+
+
+def _dlpack_of_host(obj: SupportsDLPack) -> Memory:
+    got = _dlpack.take(obj.__dlpack__, _name(obj), on_gpu=False)
+    if not got.contiguous:
+        raise _not_contiguous(obj, "make it contiguous")
+    return Memory(got.ptr, got.nbytes, (got.capsule, obj), readonly=got.readonly)

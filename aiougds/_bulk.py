@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final, cast
 
+from aiougds import _order
 from aiougds._channel import SMALL
 from aiougds._completion import current_home
 from aiougds._errors import (
@@ -43,6 +44,7 @@ async def read_or_write_many(
     nbytes: int | None,
     buf_offsets: Buffer | None,
     timeout_s: float | None,
+    stream: object = None,
 ) -> list[int]:
     """Run all of them and return the bytes of each."""
     items: Items
@@ -76,6 +78,11 @@ async def read_or_write_many(
     count = len(items.lengths)
     if not count:
         return []
+    if stream is not None:
+        clock = Clock(timeout_s)
+        what = f"{NAMES[op & 0xFF]}_many of {count} items"
+        await _order.behind(stream, items.registration(0).memory, what, clock)
+        timeout_s = clock.left()
     if not all(items.lengths):
         return await _without_empty(items, timeout_s)
     return await run(items, count, timeout_s)

@@ -15,6 +15,7 @@ from aiougds._errors import (
 )
 from aiougds._events import Events
 from aiougds._ffi import ffi, lib, text
+from aiougds._gpu_cache import RegistrationCache, segments_of
 from aiougds._namespace import Namespace
 from aiougds._stats import (
     STATES,
@@ -154,6 +155,28 @@ class Controller:
         the device.
         """
         return () if self._device.ended else quarantine(self._device)
+
+    # ---- registrations that are kept ----
+
+    @property
+    def registration_cache(self) -> RegistrationCache:
+        """What ``register(..., cached=True)`` keeps registered."""
+        self._device.check_open()
+        return segments_of(self._device).info()
+
+    async def clear_registration_cache(self) -> None:
+        """Let go of it: before a framework gives memory back to its GPU, say.
+
+        Awaits the unmapping, off the loop where it needs a system call. Registrations
+        go on as they are, and keep what they look into.
+        """
+        device = self._device
+        device.check_open()
+        segments = segments_of(device)
+        if device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+            segments.drop()
+        else:
+            await current_home().off_loop(segments.drop)
 
     # ---- admin ----
 

@@ -17,21 +17,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aiougds._channel import Channel
 from aiougds._completion import current_home, forget_all, sweep
-from aiougds._errors import (
-    ClosedError,
-    ControllerBusyError,
-    ControllerWedgedError,
-    DeviceRemovedError,
-    ForkedError,
-    MemoryRevokedError,
-    UGDSError,
-)
-from aiougds._ffi import ffi, lib, text
+from aiougds._errors import ControllerBusyError
+from aiougds._ffi import ffi, lib
 from aiougds._limbo import Limbo
+from aiougds._refusal import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from aiougds._errors import UGDSError
     from aiougds._ffi import CData
     from aiougds._home import Home, Signal
     from aiougds._mapping import Mapping
@@ -48,6 +42,12 @@ class Window(Protocol):
     def reopen_window(self) -> None: ...
 
 
+class Cache(Protocol):
+    """Memory that stays registered until closing drops it."""
+
+    def drop(self) -> None: ...
+
+
 class Device(Limbo):
     """An open controller: C handle, channels, limbo, and whether it may be used."""
 
@@ -56,6 +56,7 @@ class Device(Limbo):
         "address",
         "bounced_bytes",
         "bounces",
+        "cache",
         "channels",
         "closing",
         "ended",
@@ -87,6 +88,7 @@ class Device(Limbo):
         self.jit_pins = 0
         self.unclaimed = 0  # completions of operations that a signal cut off
         self.bounces = 0
+        self.cache: Cache | None = None  # of registered allocations, once one is kept
         self.bounced_bytes = 0
         _devices.add(self)
 
@@ -94,33 +96,7 @@ class Device(Limbo):
 
     def refusal(self) -> UGDSError | None:
         """Return why nothing can be submitted now, if so."""
-        if self.forked:
-            return ForkedError(
-                f"{self.address} was opened by the parent of this process, which still "
-                "drives it; open it in the child under another address"
-            )
-        if self.ended:
-            return ClosedError(f"{self.address} is closed; open it again")
-        if self.closing:
-            return ClosedError(f"{self.address} is being closed")
-        info = self.info()
-        reason = text(info.reason) or "no reason was given"
-        if info.state == lib.UGDS_STATE_WEDGED:
-            ago = (time.monotonic_ns() - info.state_since_ns) / 1e9
-            kind = MemoryRevokedError if info.revoked else ControllerWedgedError
-            return kind(
-                f"{self.address} has been wedged for {ago:.1f} s: {reason}; await "
-                "controller.reset()"
-            )
-        if info.state == lib.UGDS_STATE_RESETTING:
-            return ControllerWedgedError(
-                f"{self.address} is being reset; try again when reset() has returned"
-            )
-        if info.state == lib.UGDS_STATE_REMOVED:
-            return DeviceRemovedError(f"{self.address} was removed: {reason}")
-        if info.state == lib.UGDS_STATE_CLOSED:  # at this moment, by another thread
-            return ClosedError(f"{self.address} is closed; open it again")
-        return None
+        return refusal(self)
 
     def check_open(self) -> None:
         """Raise when it was closed or belongs to the parent process."""
@@ -358,6 +334,8 @@ class Device(Limbo):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.pool:
             self.pool.pop().unmap()
+        if self.cache is not None:
+            self.cache.drop()
         stopped = not force
         try:
             while True:

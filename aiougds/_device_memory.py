@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from aiougds._buffer import Memory
 from aiougds._errors import (
     ArgumentTypeError,
+    CapabilityError,
     ClosedError,
     MemoryLayoutError,
     RangeError,
@@ -17,6 +18,7 @@ from aiougds._ffi import ffi, lib
 
 if TYPE_CHECKING:
     from aiougds._device import Device
+    from aiougds._ffi import CData
 
 Placement = Literal["host", "system", "device"]
 
@@ -75,6 +77,8 @@ class DeviceMemory(Memory):
     __slots__ = ("_addr", "_fd", "_kind", "_offset", "_peer", "what")
 
     host = False
+    found_by_address = False
+    copyable = False
 
     def __init__(
         self,
@@ -99,16 +103,28 @@ class DeviceMemory(Memory):
             else f"{nbytes} bytes from byte {offset} on of a dma-buf"
         )
 
-    def map(self, device: Device, ret_handle: object) -> tuple[int, int]:
+    def map(self, device: Device, ret_handle: CData) -> tuple[int, int]:
         """Make it reachable for a controller; errno, and what became of it."""
         native = ffi.new("struct ugds_foreign *")
         native.kind = self._kind
         native.addr, native.offset = self._addr, self._offset
         native.nbytes = self.nbytes
         native.flags = lib.UGDS_FOREIGN_PEER if self._peer else 0
+        if self.readonly or self.target_refusal:
+            native.flags |= lib.UGDS_FOREIGN_READONLY
         with self._fd or contextlib.nullcontext(-1) as native.fd:
-            code = lib.ugds_map_foreign(device.ptr, native, ret_handle)  # type: ignore[arg-type]
+            code = lib.ugds_map_foreign(device.ptr, native, ret_handle)
         return code, int(native.ret_traits)
+
+    def export(self) -> tuple[int, int]:
+        """Return a dma-buf's descriptor, and where in it the memory begins."""
+        if self._fd is None:
+            raise CapabilityError(
+                f"{self.what} was registered by its address alone; register the object "
+                "or (ptr, nbytes, device) with ns.register() to export it"
+            )
+        with self._fd as number:
+            return os.dup(number), self._offset
 
     def let_go(self) -> None:
         """Close the descriptor: what is mapped needs it no more."""

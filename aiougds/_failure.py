@@ -24,11 +24,14 @@ from aiougds._errors import (
     nvme_error,
 )
 from aiougds._ffi import Record, ffi, lib
+from aiougds._gpu.errors import NAMES as GPU_NAMES
+from aiougds._gpu.errors import gpu_error
 
 if TYPE_CHECKING:
     from aiougds._channel import Channel
     from aiougds._device import Device
 
+DATA_TRANSFER_ERROR: Final = 0x004  # generic command status (NVMe base, figure 101)
 NAMES: Final = {
     lib.UGDS_OP_FLUSH: "flush",
     lib.UGDS_OP_WRITE: "write",
@@ -181,6 +184,10 @@ def ended(
     number = -record.result
     moved = f"{record.done} of {request.nbytes} bytes were moved before"
     what = f"{request.name} of {request.nbytes} bytes at offset {request.offset}"
+    if record.nvme & 0x7FF == DATA_TRANSFER_ERROR and record.dw0 >> 24 in GPU_NAMES:
+        # The embedded controller says which runtime failed, and how.
+        vendor, code = record.dw0 >> 24, record.dw0 & 0xFFFFFF
+        return gpu_error(vendor, code, f"{what} ({moved})", number)
     if record.nvme and record.outcome in (lib.UGDS_DONE, lib.UGDS_ABORTED):
         return nvme_error(
             record.nvme,

@@ -44,7 +44,7 @@ class Limbo:
         return any(
             isinstance(stray, Stray)
             and stray.unmap
-            and stray.mapping.memory.host
+            and stray.mapping.memory.found_by_address
             and stray.mapping.memory.ptr < ptr + nbytes
             and ptr < stray.mapping.memory.ptr + stray.mapping.memory.nbytes
             for stray in tuple(self.limbo)

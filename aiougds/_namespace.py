@@ -9,17 +9,12 @@ from aiougds._bulk import read_or_write_many
 from aiougds._errors import ControllerBusyError, RangeError
 from aiougds._failure import Request, ended, last_record
 from aiougds._ffi import PENDING, lib, seconds_to_ns
+from aiougds._namespace_memory import NamespaceMemory
 from aiougds._options import one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._quick import start_many
-from aiougds._registration import (
-    Registration,
-    allocate,
-    register,
-    register_dmabuf,
-)
+from aiougds._registration import Registration
 from aiougds._transfer import mode_flags, plain, transfer, whole
-from aiougds._window import NamespaceWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +43,7 @@ def _is_positive(timeout_s: object) -> bool:
 _EDGES: Final[tuple[str, ...]] = ("refuse", "bounce")
 
 
-class Namespace(NamespaceWindow):
+class Namespace(NamespaceMemory):
     """A namespace, or a region of one: byte-addressed, in whole blocks.
 
     Made by :func:`aiougds.open`, :meth:`Controller.namespace` and :meth:`region`.
@@ -69,12 +64,17 @@ class Namespace(NamespaceWindow):
         timeout_s: float | None = None,
         edges: Edges = "refuse",
         jit: bool = True,
+        stream: object = None,
     ) -> int:
         """Read ``nbytes`` (default: as many as ``buf`` has) into ``buf``.
 
         ``offset`` and length are whole blocks; with ``edges="bounce"`` any bytes.
         Memory that is not registered is pinned for the time of the call, or refused
         with ``jit=False``. Returns the bytes read; zero-length reads send nothing.
+
+        With ``stream``, a GPU stream (of torch, CuPy, cuda.core, or its handle), it
+        starts when what is queued there now has ended: that work may still use the old
+        bytes. What is queued after the return sees the new ones.
 
         Awaits the completion of all commands (NVM command set, clause 3.2.4), or none
         when it can end inside the call. Cancelled, it goes on until the device has let
@@ -93,6 +93,7 @@ class Namespace(NamespaceWindow):
             and channel.running()
             and nbytes is None
             and mode is None
+            and stream is None
             and edges in _EDGES
             and (timeout_s is None or _is_positive(timeout_s))
         ):
@@ -139,6 +140,7 @@ class Namespace(NamespaceWindow):
             timeout_s,
             bounce_edges=edges == "bounce",
             jit=jit,
+            stream=stream,
         )
 
     async def write(
@@ -151,13 +153,15 @@ class Namespace(NamespaceWindow):
         mode: Mode | None = None,
         timeout_s: float | None = None,
         jit: bool = True,
+        stream: object = None,
     ) -> int:
         """Write ``nbytes`` (default: as many as ``buf`` has) from ``buf``.
 
         With ``fua`` the bytes are on the medium when it returns (Force Unit Access);
-        otherwise :meth:`flush` puts them there. Whole blocks only. Everything else is
-        as of :meth:`read`; after a cancel or timeout the bytes may or may not have
-        been written (NVM command set, clause 3.2.6).
+        otherwise :meth:`flush` puts them there. Whole blocks only. With ``stream``, it
+        starts when what is queued there now, which makes the bytes, has ended.
+        Everything else is as of :meth:`read`; after a cancel or timeout the bytes may
+        or may not have been written (NVM command set, clause 3.2.6).
         """
         op = WRITE | FUA if fua else WRITE
         kind = type(buf)
@@ -169,6 +173,7 @@ class Namespace(NamespaceWindow):
             and channel.running()
             and nbytes is None
             and mode is None
+            and stream is None
             and (timeout_s is None or _is_positive(timeout_s))
         ):
             reg = buf._reg  # type: ignore[union-attr]
@@ -204,7 +209,9 @@ class Namespace(NamespaceWindow):
                 if failed is not None:
                     raise self.failed(failed, op, buf, offset, timeout_s)
         op |= mode_flags(self._here(), mode)
-        return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
+        return await transfer(
+            self._window, buf, op, offset, nbytes, timeout_s, jit=jit, stream=stream
+        )
 
     def failed(
         self,
@@ -309,6 +316,7 @@ class Namespace(NamespaceWindow):
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
         timeout_s: float | None = None,
+        stream: object = None,
     ) -> list[int]:
         """Read many ranges with one submission, one doorbell and one wait.
 
@@ -319,15 +327,15 @@ class Namespace(NamespaceWindow):
         Returns the bytes of each item. All items are checked before the first is
         sent: a bad one raises what it would raise alone, with its index in a note.
         When items fail at the device, BatchError has a result for every one.
-        Cancelling and ``timeout_s`` are as of :meth:`read`, for all of them.
+        Cancelling, ``timeout_s`` and ``stream`` are as of :meth:`read`, for all.
         """
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
-        if channel.thread == get_ident() and channel.running():
+        if stream is None and channel.thread == get_ident() and channel.running():
             done = start_many(channel, self._window, READ, *args)
             return done if isinstance(done, list) else await done
         self._here()
-        return await read_or_write_many(self._window, READ, *args)
+        return await read_or_write_many(self._window, READ, *args, stream=stream)
 
     async def write_many(
         self,
@@ -340,16 +348,17 @@ class Namespace(NamespaceWindow):
         buf_offsets: Buffer | None = None,
         fua: bool = False,
         timeout_s: float | None = None,
+        stream: object = None,
     ) -> list[int]:
         """Write many ranges; as :meth:`read_many`."""
         op = WRITE | FUA if fua else WRITE
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
-        if channel.thread == get_ident() and channel.running():
+        if stream is None and channel.thread == get_ident() and channel.running():
             done = start_many(channel, self._window, op, *args)
             return done if isinstance(done, list) else await done
         self._here()
-        return await read_or_write_many(self._window, op, *args)
+        return await read_or_write_many(self._window, op, *args, stream=stream)
 
     def batch(self, capacity: int = 128) -> Batch:
         """Return a reusable context for up to ``capacity`` operations at a time.
@@ -380,41 +389,7 @@ class Namespace(NamespaceWindow):
         code = READ if op == "read" else WRITE
         return AsCompleted(self, code, requests, capacity, timeout_s)
 
-    # ---- memory, regions ----
-
-    def register(self, buf: ForeignMemory) -> Registration:
-        """Make an object's memory reachable for the controller; ``async with`` it.
-
-        Takes numpy arrays, torch CPU tensors, DLPack, anything with the buffer
-        protocol, and ``(ptr, nbytes)``: contiguous, on the host. Where pinning needs
-        a system call, ``await`` the result or enter it before use.
-        """
-        return register(Registration, buf, self._ready())
-
-    def register_dmabuf(
-        self,
-        fd: int,
-        offset: int = 0,
-        nbytes: int | None = None,
-        *,
-        require_peer: bool = False,
-    ) -> Registration:
-        """Make a dma-buf, such as GPU memory, reachable for the controller.
-
-        Its bytes ``[offset, offset + nbytes)``; None: up to its end. The descriptor may
-        be closed afterwards. It is read and written by slices like other registered
-        memory, but has no ``view``. With ``require_peer`` memory that turns out to lie
-        in system memory is refused (MemoryLayoutError); else ``placement`` says so.
-        CapabilityError where the transport has no way to it (the embedded controller).
-        Everything else is as of :meth:`register`.
-        """
-        return register_dmabuf(
-            Registration, fd, offset, nbytes, self._ready(), require_peer=require_peer
-        )
-
-    def allocate(self, nbytes: int) -> Registration:
-        """Return ``nbytes`` of fresh, zeroed, page-aligned registered memory."""
-        return allocate(Registration, nbytes, self._ready())
+    # ---- regions ----
 
     def region(
         self, offset: SupportsIndex, nbytes: SupportsIndex, readonly: bool | None = None

@@ -55,6 +55,8 @@ class OpenKeywords(TypedDict, total=False):
     arbitration: Arbitration
     queue_priority: Priority
     require_direct: bool
+    gpu_cache_bytes: int
+    gpu_cache_entries: int
 
 
 def _limits(low: float, high: float) -> dict[str, tuple[float, float]]:
@@ -109,6 +111,10 @@ class OpenOptions:
     """QPRIO of the queues; means something with ``arbitration="wrr"``."""
     require_direct: bool = False
     """Raise CapabilityError unless a device does the DMA."""
+    gpu_cache_bytes: int = field(default=16 << 30, metadata=_limits(0, 1 << 62))
+    """GPU memory that ``register(..., cached=True)`` keeps registered, at most."""
+    gpu_cache_entries: int = field(default=256, metadata=_limits(1, 1 << 20))
+    """Allocations that it keeps registered, at most."""
 
 
 def one_of(name: str, value: object, choices: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from aiougds._buffer import Memory
 from aiougds._completion import current_home
-from aiougds._device_memory import DeviceMemory, placement
+from aiougds._device_memory import placement
 from aiougds._errors import (
     ClosedError,
     MemoryLayoutError,
@@ -22,6 +22,7 @@ from aiougds._errors import (
 )
 from aiougds._ffi import address_of, ffi, lib
 from aiougds._index import registered
+from aiougds._lent import Lent
 from aiougds._mapping import Mapping
 
 if TYPE_CHECKING:
@@ -88,12 +89,13 @@ class RegistrationSlice:
         return f"<RegistrationSlice [{self._start}:{end}] of {self._reg!r}>"
 
 
-class PinnedMemory:
+class PinnedMemory(Lent):
     """Memory with a mapping for each controller that it was mapped to."""
 
     __slots__ = (
         "__weakref__",
         "_device",
+        "_exports",
         "_handle",
         "_mappings",
         "_memory",
@@ -109,6 +111,7 @@ class PinnedMemory:
             )
         self._memory: Memory | None = memory
         self._mappings: dict[int, Mapping] = {}
+        self._exports: list[int] = []  # descriptors of dma-bufs that are open
         self.nbytes = memory.nbytes
         self._device: Device | None = None
         self._handle = 0
@@ -120,7 +123,9 @@ class PinnedMemory:
                 memory.let_go()
                 raise
         self._serial = (
-            registered.add(memory.ptr, memory.nbytes, self) if memory.host else 0
+            registered.add(memory.ptr, memory.nbytes, self)
+            if memory.found_by_address
+            else 0
         )
 
     # As of a slice of everything, so that nobody need tell them apart.
@@ -184,43 +189,15 @@ class PinnedMemory:
         return RegistrationSlice(self, start, nbytes)
 
     @property
-    def view(self) -> memoryview:
-        """The bytes, without a copy; read-only where the memory is.
-
-        MemoryLayoutError for memory that the host cannot address (a dma-buf).
-        """
-        memory = self.memory
-        if isinstance(memory, DeviceMemory):
-            raise memory.no_view("view")
-        if isinstance(memory.owner, mmap.mmap):
-            return memoryview(memory.owner)
-        owner = memory.owner
-        # The pointer, and so the view, holds the owner: it may outlive this object.
-        pointer = ffi.gc(ffi.cast("char *", memory.ptr), lambda _pointer: owner)
-        view = memoryview(ffi.buffer(pointer, memory.nbytes)).cast("B")
-        return view.toreadonly() if memory.readonly else view
-
-    def __buffer__(self, flags: int, /) -> memoryview:
-        return self.view
-
-    @property
-    def __array_interface__(self) -> dict[str, object]:
-        """The bytes as a numpy array: ``numpy.asarray(reg)``."""
-        memory = self.memory
-        if isinstance(memory, DeviceMemory):
-            raise memory.no_view("an array")
-        return {
-            "version": 3,
-            "shape": (memory.nbytes,),
-            "typestr": "|u1",
-            "data": (memory.ptr, memory.readonly),
-        }
-
-    @property
     def placement(self) -> Placement:
-        """``host``; of a dma-buf ``device``, or ``system`` where it lies in memory."""
+        """``host``; else ``device``, or ``system`` where a dma-buf lies in memory."""
         traits = [mapping.traits for mapping in self._all()]
         return placement(self.memory, traits[0] if traits else 0)
+
+    @property
+    def staged(self) -> bool:
+        """Whether its bytes go through pinned host memory (the embedded controller)."""
+        return any(mapping.traits & lib.UGDS_TRAIT_STAGED for mapping in self._all())
 
     @property
     def revocable(self) -> bool:
@@ -239,7 +216,7 @@ class PinnedMemory:
 
     def _release(self) -> bool:
         """Unmap everywhere if nothing is in flight."""
-        if self.inflight:
+        if self.inflight or self._exports:
             return False
         gone: list[Mapping] = []
         for mapping in self._all():
@@ -272,7 +249,7 @@ class PinnedMemory:
         if memory is None:
             return
         memory.let_go()
-        if memory.host:
+        if memory.found_by_address:
             registered.remove(memory.ptr, memory.nbytes, self._serial)
 
     def abandon(self) -> None:
@@ -288,6 +265,11 @@ class PinnedMemory:
 
     def close_error(self) -> RegistrationBusyError:
         """Return why it cannot be closed now."""
+        if self._exports and not self.inflight:
+            return RegistrationBusyError(
+                f"{len(self._exports)} dma-bufs of {self!r} are open; close what "
+                "export_dmabuf() returned first"
+            )
         stuck = self.is_stuck()
         return RegistrationBusyError(
             f"{self.inflight} operations are in flight on {self!r}"
@@ -310,7 +292,7 @@ class PinnedMemory:
         """As _release(), in a thread where it may take as long as pinning did."""
         if self._is_inline():
             return self._release()
-        if self.inflight:
+        if self.inflight or self._exports:
             return False
         return await current_home().off_loop(self._release)
 
@@ -320,6 +302,8 @@ class PinnedMemory:
         while self._memory is not None and not await self._release_off_loop():
             left = None if end is None else max(0.0, end - time.monotonic())
             devices = [mapping.device for mapping in self._all()]
+            if self._exports and not self.inflight:
+                raise self.close_error()
             if not devices:  # another thread is about to have closed it
                 await current_home().breathe()
             elif timeout_s == 0 or not await devices[0].until(
@@ -358,7 +342,8 @@ class PinnedMemory:
     def __repr__(self) -> str:
         if self._memory is None:
             return f"<Registration of {self.nbytes} bytes, closed>"
-        where = f"at {self._memory.ptr:#x}" if self._memory.host else "of a device"
+        memory = self._memory
+        where = f"at {memory.ptr:#x}" if memory.found_by_address else "of a device"
         return (
             f"<Registration of {self.nbytes} bytes {where}, "
             f"{len(self._mappings)} mappings, {self.inflight} in flight>"

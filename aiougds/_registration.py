@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from aiougds._buffer import describe
 from aiougds._device_memory import dmabuf_memory
 from aiougds._errors import (
     ArgumentTypeError,
     MemoryTypeError,
+    OptionError,
     RangeError,
     RegistrationBusyError,
 )
+from aiougds._export import Exporting
+from aiougds._gpu_cache import segments_of
+from aiougds._gpu_memory import GPUMemory, fresh_gpu_memory, memory_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice, fresh_memory
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
 
-    from aiougds._buffer import ForeignMemory
+    from aiougds._buffer import ForeignMemory, GPUDevice
     from aiougds._device import Device
     from aiougds._pinned import OnDevice
 
@@ -61,6 +64,15 @@ class Registration(PinnedMemory):
         """
         await self.map_on(target._device)
 
+    def export_dmabuf(self) -> Exporting:
+        """Export its memory as a dma-buf; ``await`` it, or ``async with`` it.
+
+        Of a GPU, and of what was registered as a dma-buf. Close the :class:`Export`
+        before the registration, which is busy until then. Raises CapabilityError where
+        the memory or its GPU cannot be exported, MemoryFreedError, GPUError.
+        """
+        return Exporting(self)
+
     async def aclose(self, timeout_s: float | None = None) -> None:
         """Unmap the memory, and let go of the object it was made from.
 
@@ -76,7 +88,9 @@ class Registration(PinnedMemory):
         await self.close_when_idle(timeout_s)
 
 
-def register(kind: type[P], obj: ForeignMemory, device: Device) -> P:
+def register(
+    kind: type[P], obj: ForeignMemory, device: Device, *, cached: bool = False
+) -> P:
     """Register an object's memory with a controller."""
     device.check_open()
     if isinstance(obj, (PinnedMemory, RegistrationSlice)):
@@ -84,7 +98,15 @@ def register(kind: type[P], obj: ForeignMemory, device: Device) -> P:
             f"{obj!r} is registered already; use it as it is, or map() it for another "
             "controller"
         )
-    return kind(describe(obj), device)
+    memory = memory_of(obj)
+    if cached:
+        if not isinstance(memory, GPUMemory):
+            raise OptionError(
+                "cached=True: the memory is no GPU's, and only allocations of GPUs are "
+                "kept registered; leave it out"
+            )
+        memory = memory.cached(segments_of(device))
+    return kind(memory, device)
 
 
 def register_dmabuf(
@@ -101,11 +123,15 @@ def register_dmabuf(
     return kind(dmabuf_memory(fd, offset, nbytes, require_peer=require_peer), device)
 
 
-def allocate(kind: type[P], nbytes: int, device: Device) -> P:
-    """Register fresh page-aligned memory, zero-filled."""
+def allocate(
+    kind: type[P], nbytes: int, device: Device, gpu: GPUDevice | None = None
+) -> P:
+    """Register fresh page-aligned memory, zero-filled; or memory of a GPU."""
     device.check_open()
     if isinstance(nbytes, bool) or not isinstance(nbytes, int):
         raise ArgumentTypeError(f"nbytes={nbytes!r}: an integer is needed")
     if nbytes <= 0:
         raise RangeError(f"nbytes={nbytes}: at least one byte is needed")
+    if gpu is not None:
+        return kind(fresh_gpu_memory(nbytes, gpu), device)
     return kind(fresh_memory(nbytes), device)

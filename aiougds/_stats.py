@@ -39,6 +39,9 @@ class Capabilities:
     """``emu`` for the embedded controller, ``kmod`` for the kernel helper."""
     direct: bool
     """Whether a device does the DMA."""
+    gpu_memory: Literal["direct", "staged"]
+    """How registered GPU memory is reached: by the device's own DMA, or through pinned
+    host memory."""
     completion: Mode
     """How operations wait unless one says otherwise."""
     queue: Literal["own", "shared"]
@@ -177,6 +180,7 @@ def capabilities(
     return Capabilities(
         transport=text(info.transport),
         direct=bool(caps & lib.UGDS_CAP_DIRECT),
+        gpu_memory="direct" if caps & lib.UGDS_CAP_DIRECT else "staged",
         completion=device.options.mode,
         queue="own" if own and device.options.mode != "poll" else "shared",
         wake_armed=bool(caps & lib.UGDS_CAP_ARM) if armed is None else armed,

@@ -13,7 +13,8 @@ import operator
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
 
-from aiougds._buffer import Memory, describe
+from aiougds import _order
+from aiougds._buffer import Memory
 from aiougds._completion import current_home
 from aiougds._errors import (
     AlignmentError,
@@ -35,7 +36,7 @@ from aiougds._failure import (
     unaligned,
 )
 from aiougds._ffi import PENDING, ffi, lib, seconds_to_ns
-from aiougds._index import registered
+from aiougds._gpu_memory import live_holders, memory_of
 from aiougds._mapping import Mapping
 from aiougds._options import MODES, one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice, fresh_memory
@@ -160,9 +161,9 @@ def locate(device: Device, buf: object, op: int) -> Place:
             memory,
         )
     else:
-        memory = describe(buf)
+        memory = memory_of(buf)
         place = Place(0, 0, memory.nbytes, memory.ptr, None, memory)
-        holders = registered.holders(memory.ptr, memory.nbytes) if memory.nbytes else []
+        holders = live_holders(memory)
         for reg in holders:
             if reg.mappings_on(device):
                 start = memory.ptr - reg.memory.ptr
@@ -253,6 +254,7 @@ async def transfer(
     *,
     bounce_edges: bool = False,
     jit: bool = True,
+    stream: object = None,
 ) -> int:
     """Do whatever it takes for one read, write or compare; return the bytes moved."""
     device, lba, size = window.device, window.lba_bytes, window.size
@@ -273,10 +275,16 @@ async def transfer(
     if not length:
         return 0
     await current_home().take_cancel()
+    stream = _order.wanted(stream, place.memory)
+    if stream is not None:
+        clock = Clock(timeout_s)
+        what = f"{name} of {length} bytes at offset {at}"
+        await _order.behind(stream, place.memory, what, clock)
+        timeout_s = clock.left()
     if place.ptr & 3 or not aligned:
-        if not place.memory.host:
+        if not place.memory.copyable:
             raise AlignmentError(
-                f"{name}: memory of a device is not bounced: give whole blocks, and a "
+                f"{name}: memory of a dma-buf is not bounced: give whole blocks, and a "
                 "place in it that is aligned to 4 bytes"
             )
         clock = Clock(timeout_s)
@@ -311,7 +319,7 @@ async def _direct(
             )
             raise device.refusal() or refused(device, -errno.EBUSY, request)
     if place.nbytes != length:
-        memory = Memory(memory.ptr, length, memory.owner, readonly=memory.readonly)
+        memory = memory.part(0, length)
     inline = device.info().caps & lib.UGDS_CAP_MAP_INLINE
     clock = Clock(None if inline else timeout_s)
     home = current_home()
@@ -399,10 +407,7 @@ async def _bounced(
         buf_off=place.buf_off + first - at, ptr=place.ptr + first - at, nbytes=middle
     )
     if not place.handle:
-        memory = place.memory
-        inner = inner._replace(
-            buf_off=0, memory=Memory(inner.ptr, middle, memory.owner)
-        )
+        inner = inner._replace(buf_off=0, memory=place.memory.part(first - at, middle))
     await _direct(window, inner, op, first, middle, clock.left(), jit=jit)
     rest = at + length - last
     if rest:
@@ -426,7 +431,8 @@ async def _copied(
     mapping = await _take_bounce(device)
     bounce = Place(mapping.handle, 0, BOUNCE_BYTES, 0, mapping, mapping.memory)
     base = ffi.cast("char *", mapping.memory.ptr)
-    user = ffi.cast("char *", place.ptr + start)
+    memory = place.memory
+    start += place.ptr - memory.ptr
     done = 0
     try:
         while done < length:
@@ -435,10 +441,10 @@ async def _copied(
             take = min(length - done, BOUNCE_BYTES - head)
             blocks = -(-(head + take) // lba) * lba
             if op & 0xFF != READ:
-                ffi.memmove(base, user + done, take)
+                memory.copy_out(base, start + done, take)
             await issue(window, bounce, blocks, pos - head, op, clock.left())
             if op & 0xFF == READ:
-                ffi.memmove(user + done, base + head, take)
+                memory.copy_in(start + done, base + head, take)
             done += take
     finally:
         await _give_bounce(device, mapping)

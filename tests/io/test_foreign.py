@@ -11,10 +11,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.facade import Facade
 from helpers.model import PAGE, pattern
 from helpers.world import MIB, World, nothing_sent
 
-from aiougds import MemoryLayoutError, MemoryTypeError, ReadOnlyError
+from aiougds import (
+    CapabilityError,
+    MemoryFreedError,
+    MemoryLayoutError,
+    MemoryTypeError,
+    OptionError,
+    ReadOnlyError,
+    _dlpack,
+)
 
 
 class Tensor:
@@ -61,7 +70,8 @@ class OnlyDLPack:
         self.inner = inner
         self.device = device
 
-    def __dlpack__(self) -> object:
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        assert (stream == -1) is (self.device[0] == 2)
         return self.inner.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -129,7 +139,10 @@ async def test_pointer_and_length(world: World) -> None:
         async with ns.register(pair) as reg:
             assert await ns.read(reg[PAGE:], offset=0) == PAGE
         for bad, kind in (
-            ((1, 2, 3), MemoryTypeError),
+            ((1, 2, 3, 4), MemoryTypeError),
+            ((1, 2, "tpu"), OptionError),
+            ((1, 2, "cuda:x"), OptionError),
+            ((1, 2, True), OptionError),
             (("a", 4), MemoryTypeError),
             ((1.0, 4), MemoryTypeError),
             ((True, 4096), MemoryTypeError),
@@ -163,7 +176,7 @@ async def test_a_file_mapped_into_memory(world: World, tmp_path: Path) -> None:
 async def test_tensors_that_cannot_be_used(world: World) -> None:
     async with world.open(emu={"size": MIB}) as ns:
         for tensor, words in (
-            (Tensor(PAGE, device="cuda"), "lives on device 'cuda'.*GPU support"),
+            (Tensor(PAGE, device="xpu"), "lives on device 'xpu'.*CUDA and of HIP"),
             (Tensor(PAGE, device="meta"), "meta.*no memory"),
             (Tensor(PAGE, contiguous=False), r"not contiguous; use \.contiguous"),
         ):
@@ -186,15 +199,80 @@ async def test_a_tensor_that_requires_grad_is_a_source_only(world: World) -> Non
             assert await ns.compare(reg, offset=0) == PAGE
 
 
-async def test_gpu_arrays_are_refused_in_words(world: World) -> None:
-    cupy = SimpleNamespace(__cuda_array_interface__={"data": (4096, False)})
+# Without a runtime; or with one, which knows that it has no such memory.
+NO_GPU_MEMORY = (CapabilityError, MemoryFreedError)
+NO_GPU_WORDS = "pip install aiougds|driver|runtime"
+
+
+async def test_gpu_arrays_that_no_runtime_knows(world: World) -> None:
+    cupy = SimpleNamespace(
+        __cuda_array_interface__={
+            "data": (1 << 46, False),
+            "shape": (PAGE,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+    )
     async with world.open(emu={"size": MIB}) as ns:
-        for obj in (cupy, OnlyDLPack(np.zeros(PAGE, np.uint8), device=(2, 0))):
-            with (
-                nothing_sent(ns),
-                pytest.raises(MemoryLayoutError, match="GPU support"),
-            ):
+        for obj in (
+            cupy,
+            Tensor(PAGE, device="cuda"),
+            OnlyDLPack(np.zeros(PAGE, np.uint8), device=(2, 0)),
+            (1 << 46, PAGE, "cuda:0"),
+            (1 << 46, PAGE, "hip"),
+            (1 << 46, PAGE, 0),
+            (1 << 46, PAGE, SimpleNamespace(type="cuda", index=0)),
+        ):
+            with nothing_sent(ns), pytest.raises(NO_GPU_MEMORY, match=NO_GPU_WORDS):
                 await ns.read(obj, offset=0)
+            with nothing_sent(ns), pytest.raises(NO_GPU_MEMORY, match=NO_GPU_WORDS):
+                ns.register(obj)
+        for bad, kind, words in (
+            ((1 << 46, PAGE, "cpu"), None, ""),
+            (OnlyDLPack(np.zeros(8, np.uint8), (13, 0)), MemoryLayoutError, "managed"),
+            (OnlyDLPack(np.zeros(8, np.uint8), (7, 0)), MemoryLayoutError, "device 7"),
+        ):
+            if kind is not None:
+                with nothing_sent(ns), pytest.raises(kind, match=words):
+                    await ns.read(bad, offset=0)
+
+
+async def test_gpu_arrays_that_say_what_cannot_be(world: World) -> None:
+    plain = {"data": (1 << 46, False), "shape": (4, 512), "typestr": "<f4"}
+    async with world.open(emu={"size": MIB}) as ns:
+        for change, words in (
+            ({"strides": (4, 16)}, None),
+            ({"strides": (4096, 4)}, "not contiguous"),
+            ({"strides": (2048, 8)}, "not contiguous"),
+            ({"mask": object()}, "mask"),
+            ({"typestr": "f"}, "typestr"),
+            ({"data": 4096}, "without data"),
+        ):
+            obj = SimpleNamespace(__cuda_array_interface__=plain | change)
+            kinds = NO_GPU_MEMORY if words is None else MemoryLayoutError
+            with nothing_sent(ns), pytest.raises(kinds, match=words):
+                await ns.read(obj, offset=0)
+
+        class Grad:
+            @property
+            def __cuda_array_interface__(self) -> object:
+                raise RuntimeError("Use var.detach().__cuda_array_interface__")
+
+        with nothing_sent(ns), pytest.raises(MemoryLayoutError, match=r"\.detach\(\)"):
+            await ns.read(Grad(), offset=0)
+        with nothing_sent(ns), pytest.raises(OptionError, match="cached=True"):
+            ns.register(bytearray(8), cached=True)
+        nothing = SimpleNamespace(
+            __cuda_array_interface__={
+                "data": (0, False),
+                "shape": (0, 3),
+                "typestr": "<f4",
+            }
+        )
+        with nothing_sent(ns):
+            assert await ns.read(nothing, offset=0) == 0
+        with nothing_sent(ns), pytest.raises(MemoryLayoutError, match="no bytes"):
+            ns.register(nothing)
 
 
 async def test_dlpack_that_cannot_be_used(world: World) -> None:
@@ -219,3 +297,33 @@ async def test_registered_memory_is_an_array(world: World) -> None:
             assert seen.tobytes() == pattern(PAGE, 5)
             seen[0] ^= 1
             assert reg.view[0] == pattern(PAGE, 5)[0] ^ 1
+            assert reg.ptr == seen.ctypes.data
+            assert not hasattr(reg, "__cuda_array_interface__")
+
+
+async def test_registered_memory_is_lent_as_dlpack(world: World) -> None:
+    """Without a copy; it lives as long as what is made of it."""
+    async with world.open(emu={"size": MIB}) as ns:
+        await ns.write(pattern(PAGE, 6), offset=0)
+        reg = ns.allocate(PAGE)
+        await ns.read(reg, offset=0)
+        lent = np.from_dlpack(reg.inner if isinstance(reg, Facade) else reg)
+        assert len(_dlpack._lent) == 1
+        await reg.aclose()
+        del reg
+        assert lent.tobytes() == pattern(PAGE, 6)
+        del lent
+        assert not _dlpack._lent
+        async with ns.allocate(PAGE) as reg:
+            capsule = reg.__dlpack__()
+            assert len(_dlpack._lent) == 1
+            del capsule  # never consumed
+            assert not _dlpack._lent
+            assert reg.__dlpack_device__() == (1, 0)
+            with pytest.raises(BufferError, match="without a copy"):
+                reg.__dlpack__(copy=True)
+            with pytest.raises(BufferError, match="not on"):
+                reg.__dlpack__(dl_device=(2, 0))
+        async with ns.register(bytes(PAGE)) as reg:
+            with pytest.raises(BufferError, match="read-only"):
+                reg.__dlpack__()

@@ -1,0 +1,123 @@
+"""The order between a GPU stream and an awaited transfer: ``stream=``.
+
+A transfer that is given a stream begins when all work that was queued on it before the
+call has ended: a write moves what that work made, a read overwrites nothing that it
+still needs. What is queued after the await has returned sees what was read. The stream
+itself never waits (``read_on`` and ``write_on`` are for that), and neither does the
+event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiougds._completion import current_home
+from aiougds._errors import CapabilityError, OperationTimeoutError
+from aiougds._ffi import ffi, lib
+from aiougds._gpu import pointers
+from aiougds._gpu.errors import NAMES, gpu_error
+from aiougds._gpu.streams import stream_of
+from aiougds._gpu_memory import GPUMemory
+
+if TYPE_CHECKING:
+    from aiougds._buffer import Memory
+    from aiougds._gpu.streams import StreamHandle
+    from aiougds._transfer import Clock
+
+_FIRST_NAP_S: Final = 50e-6
+_LONGEST_NAP_S: Final = 1e-3
+_DEFAULT_STREAMS: Final = (0, 1, 2)
+
+
+class _Place(NamedTuple):
+    vendor: int
+    device: int
+    ctx: int
+
+
+def wanted(stream: object, memory: Memory) -> object:
+    """Return the stream to be ordered behind: given, or named by the object itself."""
+    if stream is None and isinstance(memory, GPUMemory):
+        return memory.stream
+    return stream
+
+
+async def behind(stream: object, memory: Memory, what: str, clock: Clock) -> None:
+    """Wait until the work that is queued on a stream has ended.
+
+    OperationTimeoutError on the deadline; the runtime's failure where that work, or
+    the stream, has failed. Cancelled, it ends at once: nothing was sent.
+    """
+    handle = stream_of(stream)
+    place = _place(handle, memory, what)
+    event, code = ffi.new("uint64_t *"), ffi.new("int *")
+    capturing = lib.ugds_gpu_stream_capturing(
+        place.vendor, place.device, place.ctx, handle.handle, code
+    )
+    if capturing > 0:
+        raise CapabilityError(
+            f"{what}: the stream is being captured into a graph, which has no moment "
+            "to wait for; use it outside the capture"
+        )
+    result = capturing
+    if result == 0:
+        result = lib.ugds_gpu_event_record(*place, handle.handle, event, code)
+    if result < 0:
+        raise gpu_error(place.vendor, code[0], f"{what}: its stream", -result)
+    try:
+        await _reached(place, int(event[0]), what, clock)
+    finally:
+        lib.ugds_gpu_event_free(*place, int(event[0]), code)
+
+
+async def _reached(place: _Place, event: int, what: str, clock: Clock) -> None:
+    code = ffi.new("int *")
+    nap_s = _FIRST_NAP_S
+    signal = None
+    while True:
+        result = lib.ugds_gpu_event_query(*place, event, code)
+        if result > 0:
+            return
+        if result < 0:
+            tried = f"{what}: the work on its stream"
+            raise gpu_error(place.vendor, code[0], tried, -result)
+        if clock.over():
+            raise OperationTimeoutError(
+                f"{what} was never sent: the work on its stream did not end in time"
+            )
+        if signal is None:
+            signal = current_home().signal()
+        left = clock.left()
+        await signal.wait(nap_s if left is None else min(nap_s, left))
+        nap_s = min(2 * nap_s, _LONGEST_NAP_S)
+
+
+def _place(handle: StreamHandle, memory: Memory, what: str) -> _Place:
+    """Return where a stream lives."""
+    first = memory.found[0] if isinstance(memory, GPUMemory) else None
+    runtime = handle.runtime
+    if runtime is None and first is None:
+        # A bare handle beside host memory: of the runtime that pinned it.
+        first = pointers.of_loaded(memory.ptr) if memory.host else None
+    if runtime is not None:
+        vendor = pointers.usable((runtime,))[0]
+    elif first is not None:
+        vendor = first.vendor
+    else:
+        vendor = pointers.usable(pointers.BOTH)[0]
+    if first is not None and first.vendor != vendor:
+        first = None
+    device = handle.device
+    if device < 0:
+        device = first.device if first is not None else 0
+    if handle.handle in _DEFAULT_STREAMS:
+        # Each device has one of its own.
+        same = first is not None and first.device == device
+        return _Place(vendor, device, first.ctx if first is not None and same else 0)
+    ret_device, ret_ctx = ffi.new("int32_t *"), ffi.new("uint64_t *")
+    code = ffi.new("int *")
+    result = lib.ugds_gpu_stream_place(vendor, handle.handle, ret_device, ret_ctx, code)
+    if result < 0:
+        tried = f"{what}: stream {handle.handle:#x} of {NAMES[vendor]}"
+        raise gpu_error(vendor, code[0], tried, -result)
+    return _Place(vendor, int(ret_device[0]), int(ret_ctx[0]))
