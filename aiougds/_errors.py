@@ -27,7 +27,8 @@
     │   ├── AddressError               (ValueError)
     │   └── OptionError                (ValueError)
     ├── CapabilityError                this device, transport or version lacks it
-    │   └── GPUUnavailableError        no GPU, driver or Python package for it
+    │   ├── GPUUnavailableError        no GPU, driver or Python package for it
+    │   └── GraphCaptureError          the stream is capturing a graph
     ├── MemoryLimitError               no more memory can be pinned
     ├── GPUError                       a GPU runtime answered with a failure
     │   ├── GPUMemoryError             (MemoryError) the GPU has no room
@@ -39,6 +40,7 @@
     │   ├── AddressIsDirectoryError    (IsADirectoryError)
     │   └── AddressInUseError          (BlockingIOError)
     ├── OperationTimeoutError          (TimeoutError)
+    ├── OperationWithdrawnError        cancel() was before its stream came to it
     ├── OperationAbortedError          ended by a reset or by the device
     └── NVMeError                      the controller answered with a failure
         ├── MediaError
@@ -48,16 +50,14 @@
     BatchError (ExceptionGroup)        some items failed; ``results`` has all
 
 Closed is not broken is not busy. A refusal says which value, which limit, and what
-to do about it. :func:`explain` is the one place where errnos and NVMe status codes
-become exceptions.
+to do about it. :mod:`aiougds._explain` is where the status codes of NVMe become
+exceptions, and :mod:`aiougds._failure` where errnos of C do.
 """
 
 from __future__ import annotations
 
 import errno as _errno
-from typing import TYPE_CHECKING, Final, Self
-
-from aiougds._status import status_name
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +85,7 @@ __all__ = [
     "GPUError",
     "GPUMemoryError",
     "GPUUnavailableError",
+    "GraphCaptureError",
     "MediaError",
     "MemoryFreedError",
     "MemoryLayoutError",
@@ -97,6 +98,7 @@ __all__ = [
     "OpenError",
     "OperationAbortedError",
     "OperationTimeoutError",
+    "OperationWithdrawnError",
     "OptionError",
     "PathError",
     "RangeBusyError",
@@ -263,6 +265,15 @@ class GPUUnavailableError(CapabilityError):
     """No GPU can be used: the sentence says what is missing, and what to install."""
 
 
+class GraphCaptureError(CapabilityError):
+    """The stream is capturing a graph, of which a transfer cannot be part.
+
+    Queue it before the capture begins, or after it has ended. Nothing was queued.
+    """
+
+    default_errno = _errno.EPERM
+
+
 class MemoryLimitError(UGDSError):
     """A limit of pinned memory: RLIMIT_MEMLOCK, or one of the kernel helper's."""
 
@@ -351,6 +362,15 @@ class OperationTimeoutError(UGDSError, TimeoutError):
     default_errno = _errno.ETIMEDOUT
 
 
+class OperationWithdrawnError(UGDSError):
+    """``operation.cancel()`` withdrew it before its stream came to it.
+
+    Nothing was sent. That is no cancellation of whoever awaits the operation.
+    """
+
+    default_errno = _errno.ECANCELED
+
+
 class OperationAbortedError(UGDSError):
     """Ended by a reset, an Abort or a close. Whether data moved is not known."""
 
@@ -428,59 +448,3 @@ class BatchError(ExceptionGroup[UGDSError]):
 
     def derive(self, excs: Sequence[UGDSError], /) -> BatchError:  # type: ignore[override]
         return BatchError(self.message, excs, self.results)
-
-
-_OPEN_ERRORS: Final[dict[int, type[OpenError]]] = {
-    _errno.ENOENT: AddressNotFoundError,
-    _errno.EACCES: AddressPermissionError,
-    _errno.EPERM: AddressPermissionError,
-    _errno.EROFS: AddressPermissionError,
-    _errno.EISDIR: AddressIsDirectoryError,
-    _errno.EAGAIN: AddressInUseError,
-    _errno.EBUSY: AddressInUseError,
-}
-
-
-def open_error(code: int, message: str, status: int = 0) -> UGDSError:
-    """Return what bringing a controller up failed with."""
-    number = -code
-    if number == _errno.EOPNOTSUPP:
-        return CapabilityError(message)
-    if status:
-        message = f"{message} ({status_name(status)})"
-    return _OPEN_ERRORS.get(number, OpenError)(message, errno=number)
-
-
-def nvme_error(
-    status: int,
-    *,
-    errno: int,
-    command: str,
-    offset: int | None,
-    bytes_done: int,
-    retry_after_s: float = 0.0,
-) -> NVMeError:
-    """Return the exception for a status that the controller gave."""
-    sct, sc = (status >> 8) & 0x7, status & 0xFF
-    cls: type[NVMeError] = NVMeError
-    if sct == 2:
-        cls = CompareError if sc == 0x85 else MediaError
-    elif sct == 3:
-        cls = PathError
-    where = "" if offset is None else f" at byte {offset}"
-    done = f" after {bytes_done} bytes" if bytes_done else ""
-    retry = ""
-    if status & 0x4000:
-        retry = "; the controller says: do not retry"
-    elif retry_after_s:
-        retry = f"; the controller says: retry after {retry_after_s:g} s"
-    return cls(
-        f"{command}{where} failed{done}: {status_name(status)} "
-        f"(status code type {sct:#x}, status code {sc:#04x}){retry}",
-        errno=errno,
-        status=status,
-        command=command,
-        offset=offset,
-        bytes_done=bytes_done,
-        retry_after_s=retry_after_s,
-    )

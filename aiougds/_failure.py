@@ -21,8 +21,8 @@ from aiougds._errors import (
     RangeError,
     ReadOnlyError,
     UGDSError,
-    nvme_error,
 )
+from aiougds._explain import nvme_error
 from aiougds._ffi import Record, ffi, lib
 from aiougds._gpu.errors import NAMES as GPU_NAMES
 from aiougds._gpu.errors import gpu_error

@@ -21,7 +21,8 @@ from aiougds._address import (
 from aiougds._completion import current_home
 from aiougds._controller import Controller
 from aiougds._device import Device, end_lingering
-from aiougds._errors import CapabilityError, MemoryLimitError, open_error
+from aiougds._errors import CapabilityError, MemoryLimitError
+from aiougds._explain import open_error
 from aiougds._ffi import NULL, ffi, lib, text
 from aiougds._lies import HOW, PAGES
 from aiougds._namespace import Namespace

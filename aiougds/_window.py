@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiougds._channel import NO_CHANNEL
-from aiougds._errors import ClosedError, ControllerBusyError, open_error
+from aiougds._errors import ClosedError, ControllerBusyError
+from aiougds._explain import open_error
 from aiougds._ffi import ffi, lib, text
 from aiougds._mapping import LostWindow
 from aiougds._transfer import Window

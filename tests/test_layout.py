@@ -24,7 +24,7 @@ TOP_LEVEL = {
 # Python: a module may import its own layer and those before it. What is not named here
 # is a public object, and above them all.
 PYTHON_LAYERS = (
-    {"_errors", "_interpreter", "_native", "_status"},
+    {"_errors", "_explain", "_interpreter", "_native", "_status"},
     {"_address", "_lies", "_options"},
     {"_ffi"},
     {"_buffer", "_dlpack", "_gpu", "_home", "_request", "_stats"},
