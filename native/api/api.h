@@ -7,6 +7,7 @@
 #include "nvme/chan.h"
 
 struct emu_ctrl;
+struct stream_exec;
 
 struct ugds_ctrl {
 	struct nvme_ctrl *c;
@@ -14,6 +15,7 @@ struct ugds_ctrl {
 	const char *transport;
 	_Atomic uint32_t visitors; /* calls that are inside, and API_CLOSED */
 	_Atomic bool closing;
+	struct stream_exec *_Atomic streams; /* NULL: none was asked for */
 };
 
 #define API_CLOSED 0x80000000u

@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "nvme/wait.h"
+#include "stream/stream.h"
 
 void api_error(struct ugds_error *to, int err, uint32_t status, const char *text)
 {
@@ -74,11 +75,15 @@ void api_leave(struct ugds_ctrl **in)
 
 int ugds_ctrl_close(struct ugds_ctrl *uc, int force)
 {
+	struct stream_exec *x;
 	int err;
 
 	if (atomic_exchange_explicit(&uc->closing, true, memory_order_acq_rel))
 		return atomic_load_explicit(&uc->visitors, memory_order_acquire) & API_CLOSED ? 0 : -EBUSY;
-	err = nvme_ctrl_retire(uc->c, force);
+	x = atomic_load_explicit(&uc->streams, memory_order_acquire);
+	err = x ? stream_exec_quiet(x, force) : 0;
+	if (!err)
+		err = nvme_ctrl_retire(uc->c, force);
 	if (err) {
 		atomic_store_explicit(&uc->closing, false, memory_order_release);
 		return err;
@@ -88,6 +93,9 @@ int ugds_ctrl_close(struct ugds_ctrl *uc, int force)
 	for (int64_t start = now_ns();
 	     atomic_load_explicit(&uc->visitors, memory_order_acquire) != API_CLOSED;)
 		nvme_pause(now_ns() - start);
+	x = atomic_load_explicit(&uc->streams, memory_order_acquire);
+	if (x)
+		stream_exec_end(x);
 	nvme_ctrl_end(uc->c);
 	uc->c = NULL;
 	return 0;

@@ -14,6 +14,8 @@
 #define NVME_TR_DIRECT 0x8u /* the device itself moves the bytes (hardware) */
 #define NVME_TR_OWN_WORDS \
 	0x10u /* wake-up words are honoured in the transport's own memory only: word_get() */
+#define NVME_TR_STAGED \
+	0x20u /* it does not reach the memory of a GPU in a stream's order: staged there by copies of the stream */
 
 #define NVME_IOMMU_NONE 0u /* bus addresses are physical ones */
 #define NVME_IOMMU_IDENTITY 1u /* there is one, which passes them through */

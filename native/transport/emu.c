@@ -149,7 +149,7 @@ int emu_transport_new(const struct emu_params *p, struct pcie_dev **ret, struct 
 	et->dev.t = et;
 	et->dev.doorbells = emu_doorbells(et->e, &et->dev.doorbell_bytes);
 	et->dev.nr_vectors = p->vectors;
-	et->dev.flags = NVME_TR_ARM | NVME_TR_MAP_INLINE | (state.step ? NVME_TR_STEP : 0);
+	et->dev.flags = NVME_TR_ARM | NVME_TR_MAP_INLINE | NVME_TR_STAGED | (state.step ? NVME_TR_STEP : 0);
 	et->dev.step_on = state.step;
 	*ret = &et->dev;
 	*ret_emu = et->e;

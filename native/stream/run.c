@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The executor's turn at a stream: which operation is on, how far it is, and when the stream may pass. Its cell is
+ * always written before done; done is written when nothing of the chunk is at the device any more, or when the
+ * controller or the GPU is lost.
+ */
+#include "stream/stream.h"
+
+#include "support/barrier.h"
+
+#define LOOK_NS (20 * NSEC_PER_MSEC) /* how often a GPU that lets wait is asked whether it is well */
+
+static struct stream_op *head_of(const struct stream *s)
+{
+	uint32_t head = atomic_load_explicit(&s->fifo_head, memory_order_relaxed);
+
+	/* acquire: the operation is filled */
+	return head == atomic_load_explicit(&s->fifo_tail, memory_order_acquire)
+		       ? NULL
+		       : s->fifo[head & s->fifo_mask];
+}
+
+/* The event behind @op: 0, GPU_NOT_READY or a code. */
+static int ask(struct stream *s, const struct stream_op *op)
+{
+	struct gpu_before before;
+	int code = s->rt->enter(&s->place, &before);
+
+	if (code)
+		return code;
+	code = s->rt->event_query(op->event);
+	s->rt->leave(&s->place, &before);
+	return code;
+}
+
+static bool is_well(struct stream *s, struct stream_op *op, int64_t now)
+{
+	int code;
+
+	if (now < s->look_at)
+		return true;
+	s->look_at = now + LOOK_NS;
+	code = ask(s, op);
+	if (code == GPU_NOT_READY || !code) /* done: what was enqueued for it so far */
+		return true;
+	op->gpu_code = code;
+	op->lost = true;
+	s->look_at = 0; /* those behind it need not wait for the same answer */
+	return false;
+}
+
+static void tell(struct stream_op *op, uint32_t state, int64_t result)
+{
+	op->res.state = state;
+	op->res.result = result;
+	op->res.status = op->status;
+	op->res.done = op->done;
+	op->res.item = op->bad;
+	op->res.gpu_code = op->gpu_code;
+	op->told = true;
+	sink_tell(op);
+}
+
+/* @op ends for its user before the stream passes. */
+static void tell_early(struct stream *s, struct stream_op *op, uint32_t state, int err)
+{
+	pthread_mutex_lock(&s->x->lock);
+	atomic_store_explicit(&op->state, state, memory_order_relaxed);
+	if (!op->told)
+		tell(op, state, err);
+	pthread_mutex_unlock(&s->x->lock);
+}
+
+static int why_not(struct stream *s, struct stream_op *op)
+{
+	uint32_t waiting = STREAM_WAITING;
+
+	if (!atomic_compare_exchange_strong_explicit(&op->state, &waiting, STREAM_RUNNING,
+						     memory_order_acq_rel, memory_order_relaxed))
+		return -ECANCELED;
+	if (op->lost)
+		return -EIO;
+	return atomic_load_explicit(&s->abandoned, memory_order_acquire) ? -ESHUTDOWN : 0;
+}
+
+/* What was enqueued without go will never be gone for: it may be passed at any time. */
+static bool is_void(const struct stream_op *op)
+{
+	return atomic_load_explicit(&op->broken, memory_order_acquire) && !op->gone;
+}
+
+static void set_clock(struct stream_op *op, int64_t now)
+{
+	op->deadline = op->timeout_ns ? now + op->timeout_ns : INT64_MAX;
+}
+
+static bool begin_next(struct stream *s, int64_t now)
+{
+	struct stream_op *op = head_of(s);
+
+	if (!op)
+		return false;
+	op->lost = false;
+	op->gpu_code = 0;
+	if (!stream_reached(stream_word(&s->go), op->first) && !is_void(op) &&
+	    !atomic_load_explicit(&s->abandoned, memory_order_relaxed) && is_well(s, op, now))
+		return false;
+	op->bad = 0;
+	op->status = op->done = 0;
+	op->passing = false;
+	s->cur = op;
+	s->cursor = (struct stream_cursor){ 0 };
+	s->next = op->first;
+	s->good = op->first - 1;
+	op->err = why_not(s, op);
+	set_clock(op, now);
+	if (!op->err)
+		stream_read_cells(op);
+	return true;
+}
+
+static bool may_start(const struct stream *s, const struct stream_op *op)
+{
+	uint32_t ahead = op->heads || s->by_callback ? 0 : s->slots - 1;
+
+	if (op->err || !stream_reached(op->last, s->next))
+		return false;
+	/* read ahead as far as the ring goes: the stream has taken what lay there before */
+	return stream_reached(stream_word(&s->go) + ahead, s->next);
+}
+
+/* Chunks that are complete, in order. */
+static bool advance(struct stream *s, struct stream_op *op)
+{
+	bool some = false;
+
+	while (stream_reached(s->next - 1, s->good + 1)) {
+		const struct stream_run *run = &s->run[(s->good + 1) % s->slots];
+
+		if (run->inflight || run->failed)
+			break;
+		op->done += run->bytes;
+		s->good++;
+		some = true;
+	}
+	return some;
+}
+
+static void make_visible(struct stream *s)
+{
+	struct gpu_before before;
+
+	if (!s->must_flush || s->rt->enter(&s->place, &before))
+		return;
+	s->rt->flush_remote_writes();
+	s->rt->leave(&s->place, &before);
+}
+
+static void let_pass(struct stream *s, uint32_t seq)
+{
+	make_visible(s);
+	dma_wmb(); /* what devices and we wrote is in memory before the word is */
+	stream_word_set(&s->done, seq);
+	if (s->by_callback || s->cur->flags & STREAM_CALLBACK)
+		sem_post(&s->called);
+}
+
+static void settle(struct stream *s, struct stream_op *op)
+{
+	if (op->err)
+		stream_blank(s, op);
+	if (op->cell) {
+		bool withdrawn = atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_CANCELLED;
+
+		op->cell->error = op->err;
+		op->cell->nbytes = op->done;
+		/* release: with its state the rest of the cell is there */
+		__atomic_store_n(&op->cell->state,
+				 withdrawn ? STREAM_CANCELLED
+				 : op->err ? STREAM_FAILED
+					   : STREAM_DONE,
+				 __ATOMIC_RELEASE);
+	}
+	op->passing = true;
+	let_pass(s, op->last);
+}
+
+static bool stalls(struct stream *s, const struct stream_op *op)
+{
+	uint32_t state = atomic_load_explicit(&s->x->c->state, memory_order_acquire);
+
+	return op->flags & STREAM_STALL && !op->lost && state < NVME_WEDGED &&
+	       !atomic_load_explicit(&op->broken, memory_order_relaxed) &&
+	       !atomic_load_explicit(&s->abandoned, memory_order_acquire) &&
+	       atomic_load_explicit(&op->state, memory_order_relaxed) != STREAM_CANCELLED;
+}
+
+static void again(struct stream *s, struct stream_op *op, int64_t now)
+{
+	if (s->next != s->good + 1)
+		s->cursor = s->run[(s->good + 1) % s->slots].from;
+	s->next = s->good + 1;
+	op->err = 0;
+	op->status = 0;
+	set_clock(op, now);
+	if (s->good == op->first - 1)
+		stream_read_cells(op);
+}
+
+/* It failed, and nothing of it is at the device. */
+static bool ended_badly(struct stream *s, struct stream_op *op, int64_t now)
+{
+	uint32_t verdict;
+
+	if (!stalls(s, op)) {
+		settle(s, op);
+		return true;
+	}
+	pthread_mutex_lock(&s->x->lock);
+	verdict = op->verdict;
+	op->verdict = STREAM_UNDECIDED;
+	if (verdict == STREAM_RESUME) {
+		atomic_store_explicit(&op->state, STREAM_RUNNING, memory_order_relaxed);
+	} else if (!verdict && atomic_load_explicit(&op->state, memory_order_relaxed) != STREAM_STALLED) {
+		atomic_store_explicit(&op->state, STREAM_STALLED, memory_order_relaxed);
+		tell(op, STREAM_STALLED, op->err);
+	}
+	pthread_mutex_unlock(&s->x->lock);
+	if (verdict == STREAM_RESUME)
+		again(s, op, now);
+	else if (verdict == STREAM_FAIL)
+		settle(s, op);
+	return verdict != STREAM_UNDECIDED;
+}
+
+static void watch(struct stream *s, struct stream_op *op, int64_t now)
+{
+	int broken = atomic_load_explicit(&op->broken, memory_order_acquire);
+
+	if (broken && !op->err) {
+		op->err = -EIO;
+		op->gpu_code = broken;
+	}
+	if (now >= op->deadline) {
+		op->deadline = INT64_MAX;
+		if (!op->err) {
+			op->err = -ETIMEDOUT;
+			tell_early(s, op, STREAM_FAILED, op->err);
+		}
+	}
+	if (!op->err && atomic_load_explicit(&s->abandoned, memory_order_acquire))
+		op->err = -ESHUTDOWN;
+	if (!op->err && !is_well(s, op, now))
+		op->err = -EIO;
+}
+
+static bool work(struct stream *s, struct stream_op *op, int64_t now)
+{
+	bool some = false;
+
+	watch(s, op, now);
+	while (may_start(s, op)) {
+		stream_start_chunk(s, op);
+		some = true;
+	}
+	if (advance(s, op)) {
+		some = true;
+		if (s->good != op->last)
+			let_pass(s, s->good);
+	}
+	if (s->good == op->last && !s->inflight) {
+		settle(s, op);
+		return true;
+	}
+	if (op->err && !s->inflight)
+		some |= ended_badly(s, op, now);
+	return some;
+}
+
+/* Done was written. Has the stream taken what it was to take? */
+static bool passed(struct stream *s, struct stream_op *op, int64_t now)
+{
+	int broken = atomic_load_explicit(&op->broken, memory_order_acquire);
+
+	if (op->lost)
+		return true;
+	if (op->tails && stream_reached(stream_word(&s->passed), op->last))
+		return true;
+	if (broken)
+		return !op->recorded || ask(s, op) != GPU_NOT_READY;
+	if (atomic_load_explicit(&s->abandoned, memory_order_relaxed))
+		return ask(s, op) != GPU_NOT_READY;
+	return !op->tails || !is_well(s, op, now);
+}
+
+static void finish(struct stream *s, struct stream_op *op)
+{
+	struct stream_exec *x = s->x;
+	uint32_t state;
+
+	if (op->lost && !op->err)
+		op->err = -EIO;
+	stream_op_drop_refs(op);
+	pthread_mutex_lock(&x->lock);
+	state = atomic_load_explicit(&op->state, memory_order_relaxed);
+	if (state != STREAM_CANCELLED)
+		state = op->err ? STREAM_FAILED : STREAM_DONE;
+	atomic_store_explicit(&op->state, state, memory_order_relaxed);
+	op->over = true;
+	op->res.over = 1;
+	if (!op->told)
+		tell(op, state, op->err ? op->err : (int64_t)op->done);
+	if (op->flags & STREAM_STALL)
+		stream_no_stall(s);
+	s->nr_waiting--;
+	if (op->released)
+		stream_op_put(s, op);
+	pthread_mutex_unlock(&x->lock);
+	s->cur = NULL;
+	/* release: whoever enqueues may use the entry again */
+	atomic_fetch_add_explicit(&s->fifo_head, 1, memory_order_release);
+}
+
+bool stream_turn(struct stream *s, int64_t now)
+{
+	bool some = false;
+
+	for (;;) {
+		if (!s->cur && !begin_next(s, now))
+			return some;
+		some |= !s->cur->passing && work(s, s->cur, now);
+		if (!s->cur->passing || !passed(s, s->cur, now))
+			return some;
+		finish(s, s->cur);
+		some = true;
+	}
+}
+
+enum stream_want stream_wants(const struct stream *s)
+{
+	const struct stream_op *op = s->cur;
+
+	if (!op)
+		return head_of(s) ? STREAM_WANTS_WORD : STREAM_WANTS_NOTHING;
+	if (op->passing)
+		return STREAM_WANTS_WORD;
+	if (atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_STALLED)
+		return STREAM_WANTS_CQE;
+	/* all that it lets start is started, or one is at the device and the next has no go */
+	return s->inflight && (op->err || !stream_reached(op->last, s->next)) ? STREAM_WANTS_CQE
+									      : STREAM_WANTS_WORD;
+}

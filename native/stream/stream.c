@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+/* A stream's life: its words, its staging ring, and its end. */
+#include "stream/stream.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#define CHUNK (2u << 20)
+#define CHUNK_LEAST (64u << 10) /* the largest block */
+#define CHUNK_MOST (64u << 20)
+#define SLOTS 2
+#define CONNECTIONS 8
+#define WAITING 4096
+#define WAITING_MOST (1u << 20)
+#define CHUNKS 4096
+#define SEQ_LATE 0xc0000000u /* HIP compares without wrapping round: words begin again in time */
+#define SEQ_LAST 0xfff00000u
+
+static uint64_t or_default(uint64_t v, uint64_t def) { return v ? v : def; }
+
+static int take_params(struct stream *s, const struct stream_params *p, struct nvme_err *err)
+{
+	s->chunk = or_default(p->chunk, CHUNK);
+	s->slots = s->staged ? (uint32_t)or_default(p->slots, SLOTS) : 1;
+	s->connections = (uint32_t)or_default(p->connections, CONNECTIONS);
+	s->max_waiting = (uint32_t)or_default(p->max_waiting, WAITING);
+	s->max_chunks = (uint32_t)or_default(p->max_chunks, CHUNKS);
+	if (s->chunk < CHUNK_LEAST || s->chunk > CHUNK_MOST || !is_pow2(s->chunk))
+		return nvme_err_set(err, -EINVAL, 0,
+				    "chunks of %llu bytes: it must be a power of two from %u to %u",
+				    (unsigned long long)s->chunk, CHUNK_LEAST, CHUNK_MOST);
+	if (s->slots > STREAM_SLOTS)
+		return nvme_err_set(err, -EINVAL, 0, "%u slots of a staging ring: the most are %u", s->slots,
+				    STREAM_SLOTS);
+	if (s->max_waiting > WAITING_MOST || s->max_chunks > WAITING_MOST)
+		return nvme_err_set(err, -EINVAL, 0,
+				    "%u operations that wait, of %u chunks: the most of each are %u",
+				    s->max_waiting, s->max_chunks, WAITING_MOST);
+	return 0;
+}
+
+/* Is the device able to, and how is what the SSD wrote made visible? */
+static int look_at_device(struct stream *s, struct nvme_err *err)
+{
+	uint32_t caps = 0;
+	int code = s->rt->caps(s->place.device, &caps);
+
+	if (code)
+		return nvme_err_set(err, gpu_errno(s->rt, code), 0, "%s says nothing of device %d: %s",
+				    s->rt->name, s->place.device, s->rt->error_name(code));
+	s->by_callback = !(caps & GPU_CAN_MEMOPS);
+	if (s->by_callback && s->staged)
+		return nvme_err_set(
+			err, -EOPNOTSUPP, 0,
+			"device %d has no stream memory operations, and the embedded controller cannot do "
+			"with "
+			"host functions: it moves the data with copies of the stream, and no call of the GPU "
+			"runtime is allowed inside one",
+			s->place.device);
+	if (!s->staged && caps & GPU_NEEDS_FLUSH) {
+		s->wait_flushes = caps & GPU_CAN_FLUSH && !s->by_callback;
+		s->must_flush = !s->wait_flushes && s->rt->flush_remote_writes;
+	}
+	return 0;
+}
+
+static int gpu_memory(struct stream *s, struct nvme_err *err)
+{
+	struct gpu_word words[3];
+	uint64_t dev;
+	void *stage;
+	int code = s->rt->words_alloc(3, words);
+
+	if (code)
+		goto fail;
+	if (s->staged) {
+		code = s->rt->host_alloc(s->slots * s->chunk, &stage, &dev);
+		if (code) {
+			s->rt->words_free(3, words);
+			goto fail;
+		}
+		s->stage = stage;
+	}
+	s->go = words[0];
+	s->done = words[1];
+	s->passed = words[2];
+	return 0;
+fail:
+	return nvme_err_set(
+		err, gpu_errno(s->rt, code), 0,
+		"%s gave no pinned memory for the stream's words and staging ring (%llu bytes): %s",
+		s->rt->name, (unsigned long long)(s->staged ? s->slots * s->chunk : 0),
+		s->rt->error_name(code));
+}
+
+static void free_gpu_memory(struct stream *s)
+{
+	const struct gpu_word words[3] = { s->go, s->done, s->passed };
+	struct gpu_before before;
+
+	/* with its context gone, its memory is too */
+	if (s->rt->enter(&s->place, &before))
+		return;
+	s->rt->words_free(3, words);
+	if (s->stage)
+		s->rt->host_free(s->stage);
+	s->rt->leave(&s->place, &before);
+}
+
+static int make_memory(struct stream *s, struct nvme_err *err)
+{
+	struct gpu_before before;
+	int rc, code = s->rt->enter(&s->place, &before);
+
+	if (code)
+		return nvme_err_set(err, gpu_errno(s->rt, code), 0,
+				    "the stream's context cannot be made current: %s",
+				    s->rt->error_name(code));
+	rc = look_at_device(s, err);
+	if (!rc)
+		rc = gpu_memory(s, err);
+	s->rt->leave(&s->place, &before);
+	if (rc || !s->staged)
+		return rc;
+	rc = mem_register(&s->x->c->mem, s->stage, s->slots * s->chunk, DMA_READ | DMA_WRITE, &s->stage_map);
+	if (rc) {
+		free_gpu_memory(s);
+		return nvme_err_set(err, rc, 0, "the staging ring cannot be registered (errno %d)", -rc);
+	}
+	return 0;
+}
+
+static void lists_free(struct stream *s)
+{
+	free(s->fifo);
+	free(s->calls);
+	sem_destroy(&s->called);
+	pthread_mutex_destroy(&s->enq);
+	free(s);
+}
+
+static int lists_new(struct stream *s)
+{
+	uint32_t n = 1;
+
+	while (n < s->max_waiting)
+		n *= 2;
+	s->fifo_mask = n - 1;
+	s->fifo = calloc(n, sizeof(struct stream_op *));
+	s->calls = s->staged ? NULL : calloc(n, sizeof(*s->calls));
+	return s->fifo && (s->staged || s->calls) ? 0 : -ENOMEM;
+}
+
+int stream_open(struct stream_exec *x, const struct gpu_rt *rt, const struct stream_params *p,
+		struct stream **ret, struct nvme_err *err)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->x = x;
+	s->rt = rt;
+	s->place = p->place;
+	s->handle = p->stream;
+	s->staged = x->c->tr_flags & NVME_TR_STAGED;
+	s->next_seq = 1;
+	pthread_mutex_init(&s->enq, NULL);
+	sem_init(&s->called, 0, 0);
+	rc = take_params(s, p, err);
+	if (!rc)
+		rc = lists_new(s);
+	if (!rc)
+		rc = stream_exec_start(x);
+	if (!rc)
+		rc = make_memory(s, err);
+	if (rc) {
+		lists_free(s);
+		return rc;
+	}
+	if (p->spin_ns)
+		x->spin_ns = p->spin_ns;
+	pthread_mutex_lock(&x->lock);
+	s->id = x->next_id = (x->next_id + 1) & 0x7fffff;
+	s->next_all = x->all;
+	x->all = s;
+	x->refs++;
+	pthread_mutex_unlock(&x->lock);
+	*ret = s;
+	return 0;
+}
+
+/* Has the stream executed all that it was given? What it was given names our words. */
+static bool all_passed(struct stream *s)
+{
+	struct gpu_before before;
+	int code;
+
+	if (!s->newest)
+		return true;
+	code = s->rt->enter(&s->place, &before);
+	if (code)
+		return true; /* the context is gone, and its streams */
+	code = s->rt->event_query(s->newest->event);
+	s->rt->leave(&s->place, &before);
+	return code != GPU_NOT_READY;
+}
+
+static bool all_over(struct stream *s)
+{
+	bool over;
+
+	pthread_mutex_lock(&s->x->lock);
+	over = !s->nr_waiting;
+	pthread_mutex_unlock(&s->x->lock);
+	return over;
+}
+
+int stream_idle(struct stream *s)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&s->enq);
+	if (!s->closed && (!all_over(s) || !all_passed(s)))
+		err = -EBUSY;
+	pthread_mutex_unlock(&s->enq);
+	return err;
+}
+
+bool stream_rewind(struct stream *s)
+{
+	if (s->next_seq < SEQ_LATE)
+		return true;
+	if (!all_over(s) || !all_passed(s))
+		return s->next_seq < SEQ_LAST;
+	stream_word_set(&s->go, 0);
+	stream_word_set(&s->done, 0);
+	stream_word_set(&s->passed, 0);
+	s->next_seq = 1;
+	return true;
+}
+
+/* What stalls is let pass; by force, what the stream has not come to is withdrawn, and all else fails. */
+static void give_up(struct stream *s, bool force)
+{
+	pthread_mutex_lock(&s->x->lock);
+	for (uint32_t i = 0; i < s->nr_op_segs * STREAM_OP_SEG; i++) {
+		struct stream_op *op = &s->seg[i / STREAM_OP_SEG][i % STREAM_OP_SEG];
+		uint32_t was = atomic_load_explicit(&op->state, memory_order_relaxed);
+
+		if (!(op->gen & 1) || op->over)
+			continue;
+		if (was == STREAM_STALLED) {
+			op->verdict = STREAM_FAIL;
+			op->told = false;
+		}
+		was = STREAM_WAITING;
+		if (force &&
+		    atomic_compare_exchange_strong_explicit(&op->state, &was, STREAM_CANCELLED,
+							    memory_order_acq_rel, memory_order_relaxed)) {
+			op->res.state = STREAM_CANCELLED;
+			op->res.result = -ESHUTDOWN;
+			op->told = true;
+			sink_tell(op);
+		}
+	}
+	pthread_mutex_unlock(&s->x->lock);
+	if (force)
+		atomic_store_explicit(&s->abandoned, true, memory_order_release);
+	stream_exec_add(s->x, s);
+}
+
+static bool is_looked_at(struct stream *s)
+{
+	bool is;
+
+	pthread_mutex_lock(&s->x->lock);
+	is = atomic_load_explicit(&s->active, memory_order_relaxed) &&
+	     atomic_load_explicit(&s->x->running, memory_order_relaxed);
+	pthread_mutex_unlock(&s->x->lock);
+	return is;
+}
+
+int stream_close_locked(struct stream *s, bool force)
+{
+	int err = 0;
+
+	if (stream_forked(s->x))
+		return 0;
+	pthread_mutex_lock(&s->enq);
+	if (s->closed)
+		goto unlock;
+	if (!all_over(s))
+		give_up(s, force);
+	err = all_over(s) && all_passed(s) ? 0 : -EBUSY;
+	/* what a timed-out command may touch stays: until a reset */
+	if (!err && s->staged)
+		err = mem_unregister(&s->x->c->mem, s->stage_map);
+	if (err)
+		goto unlock;
+	s->closed = true;
+	while (is_looked_at(s))
+		sched_yield(); /* the executor finds it idle, and takes it off its list */
+	free_gpu_memory(s);
+unlock:
+	pthread_mutex_unlock(&s->enq);
+	return err;
+}
+
+int stream_close(struct stream *s, bool force)
+{
+	int err;
+
+	if (stream_forked(s->x))
+		return 0;
+	pthread_mutex_lock(&s->x->closing);
+	err = stream_close_locked(s, force);
+	pthread_mutex_unlock(&s->x->closing);
+	return err;
+}
+
+static void unlink_stream(struct stream *s)
+{
+	struct stream_exec *x = s->x;
+
+	pthread_mutex_lock(&x->closing);
+	pthread_mutex_lock(&x->lock);
+	for (struct stream **p = &x->all; *p; p = &(*p)->next_all)
+		if (*p == s) {
+			*p = s->next_all;
+			break;
+		}
+	pthread_mutex_unlock(&x->lock);
+	pthread_mutex_unlock(&x->closing);
+}
+
+static void free_ops(struct stream *s, bool events)
+{
+	for (uint32_t i = 0; i < s->nr_op_segs; i++) {
+		for (uint32_t k = 0; k < STREAM_OP_SEG; k++) {
+			struct stream_op *op = &s->seg[i][k];
+
+			if (op->has_event && events)
+				s->rt->event_free(op->event);
+			if (op->cap_parts > 1)
+				free(op->parts);
+		}
+		free(s->seg[i]);
+	}
+}
+
+void stream_free(struct stream *s)
+{
+	struct stream_exec *x = s->x;
+	struct gpu_before before;
+	bool entered;
+
+	if (stream_forked(x) || !s->closed || s->stuck) /* a leak, but not a corruption */
+		return;
+	unlink_stream(s);
+	entered = !s->rt->enter(&s->place, &before);
+	free_ops(s, entered);
+	if (entered)
+		s->rt->leave(&s->place, &before);
+	lists_free(s);
+	stream_exec_put(x);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Transfers in the order of a GPU stream. What is enqueued into the stream for a chunk of an operation:
+ *
+ *   [copies out] write go  |  wait for done  [copies in]  write passed
+ *
+ * The chunks of a stream are numbered; each word holds the number of the last chunk that got so far, so one word of a
+ * kind serves all of them and a later number lets earlier ones pass. Copies are there where the transport stages: they
+ * are the stream's own, because a copy on another stream may never start while waiting streams hold the hardware's
+ * connections. An operation at a time is between go and its end, so little has to be remembered of each stream.
+ */
+#ifndef STREAM_STREAM_H
+#define STREAM_STREAM_H
+
+#include <semaphore.h>
+
+#include "gpu/gpu.h"
+#include "nvme/chan.h"
+
+#define STREAM_SLOTS 16 /* most chunks of a staging ring */
+#define STREAM_OP_SEG 64
+#define STREAM_OP_SEGS 1024
+
+enum stream_state {
+	STREAM_WAITING,
+	STREAM_RUNNING,
+	STREAM_DONE,
+	STREAM_CANCELLED,
+	STREAM_FAILED,
+	STREAM_STALLED
+};
+enum stream_flag { STREAM_STALL = 0x1, STREAM_CALLBACK = 0x2, STREAM_KEEP = 0x4 };
+enum stream_verdict { STREAM_UNDECIDED, STREAM_RESUME, STREAM_FAIL };
+
+struct stream;
+struct stream_exec;
+struct stream_sink;
+
+struct stream_params {
+	struct gpu_place place;
+	uint64_t stream;
+	uint64_t chunk;
+	uint32_t slots;
+	uint32_t connections;
+	uint32_t max_waiting;
+	uint32_t max_chunks;
+	int64_t spin_ns;
+};
+
+struct stream_item {
+	uint64_t map, buf_off, nbytes, offset, gpu_addr;
+	uint32_t opcode;
+	bool fua;
+	const uint64_t *offset_cell, *nbytes_cell;
+};
+typedef void stream_get(const void *ctx, uint32_t i, struct stream_item *ret);
+
+/* What the next kernel may read: ugds_stream_cell. */
+struct stream_cell {
+	uint32_t state;
+	int32_t error;
+	uint64_t nbytes;
+};
+
+struct stream_how {
+	uint32_t flags;
+	const uint64_t *after;
+	uint32_t nr_after;
+	int64_t timeout_ns;
+	struct stream_cell *cell;
+};
+
+struct stream_started {
+	uint64_t token, event;
+	uint32_t item;
+	int gpu_code;
+};
+
+struct stream_result {
+	uint64_t token;
+	int64_t result;
+	uint64_t status;
+	uint64_t done;
+	uint32_t state;
+	uint32_t item;
+	int32_t gpu_code;
+	uint32_t over;
+};
+
+/* An item as the operation keeps it. */
+struct stream_part {
+	struct mem_map *map;
+	struct stream_item is;
+	bool staged;
+	uint64_t at, length; /* offset and bytes in force, known after go */
+};
+
+/* A place in an operation's items, and a stretch of one of them. */
+struct stream_cursor {
+	uint32_t part;
+	uint64_t off;
+};
+
+struct stream_seg {
+	uint32_t part;
+	uint64_t off; /* in the item */
+	uint64_t nbytes;
+	uint64_t stage; /* in the chunk's slot */
+};
+
+struct stream_op {
+	struct stream *s;
+	uint32_t slot;
+	uint32_t gen; /* under x->lock; odd: in use */
+	_Atomic uint32_t state; /* withdrawing and beginning it exclude each other here */
+	/* filled by whoever enqueues, before it is published */
+	struct nvme_ns *ns;
+	struct stream_part one, *parts;
+	uint32_t nr_parts, cap_parts;
+	uint32_t first, last; /* its chunks */
+	uint32_t flags;
+	int64_t timeout_ns;
+	struct stream_cell *cell;
+	bool heads, tails; /* copies before go, after done */
+	uint64_t event;
+	bool has_event;
+	/* A call of the runtime failed halfway: its code. The event was recorded; a go was. */
+	_Atomic int broken;
+	bool recorded, gone;
+	/* the executor's */
+	int err;
+	uint32_t bad;
+	uint64_t status, done;
+	int gpu_code;
+	int64_t deadline; /* INT64_MAX: none */
+	bool lost; /* the GPU context is: nothing more will come of the stream */
+	bool passing; /* done was written: the stream may pass all of it */
+	/* under x->lock */
+	uint32_t verdict;
+	bool told; /* that it ended, for its user */
+	bool over, released;
+	struct stream_result res;
+	struct stream_watch *watches;
+	struct stream_op *next_free;
+};
+
+/* A chunk that the device works on. */
+struct stream_run {
+	struct stream *s;
+	struct stream_cursor from;
+	uint32_t inflight;
+	bool failed;
+	uint64_t bytes;
+};
+
+struct stream_call { /* the argument of a host function */
+	struct stream *s;
+	uint32_t seq;
+};
+
+struct stream {
+	struct stream_exec *x;
+	const struct gpu_rt *rt;
+	struct gpu_place place;
+	uint64_t handle; /* the runtime's */
+	uint32_t id;
+	bool staged, by_callback;
+	bool wait_flushes,
+		must_flush; /* so that the GPU sees what the SSD wrote: in the wait, or before done */
+	uint64_t chunk;
+	uint32_t slots, max_chunks, connections;
+	struct gpu_word go, done, passed;
+	uint8_t *stage;
+	uint64_t stage_map;
+	/* Serialises those who enqueue; held over calls of the runtime: no callback takes it. */
+	pthread_mutex_t enq;
+	uint32_t next_seq;
+	bool closed;
+	bool stuck; /* closed with its controller, while the GPU has not passed all of it */
+	struct stream_op *newest; /* the last one enqueued, for its event */
+	struct stream_call *calls;
+	sem_t called; /* host functions wait for done */
+	uint64_t nr_ops, nr_chunks, gpu_calls;
+
+	/* operations in order: those who enqueue add, the executor takes */
+	struct stream_op **fifo;
+	uint32_t fifo_mask, max_waiting;
+	_Atomic uint32_t fifo_tail, fifo_head;
+	_Atomic bool active; /* on the executor's list, or on its way there */
+	_Atomic bool abandoned; /* forced close: all fails, and the stream passes it */
+
+	/* the executor's */
+	struct stream *next_active;
+	struct stream_op *cur;
+	struct stream_cursor cursor;
+	uint32_t next, good; /* the next chunk to start; all up to this one are done */
+	uint32_t inflight;
+	int64_t look_at; /* when the GPU is asked whether it is well */
+	struct stream_run run[STREAM_SLOTS];
+
+	/* under x->lock */
+	struct stream *next_all;
+	struct stream_op *seg[STREAM_OP_SEGS];
+	uint32_t nr_op_segs;
+	struct stream_op *free_ops;
+	uint32_t nr_waiting, nr_held, nr_stall;
+};
+
+/* One thread per controller, which sleeps while nothing is outstanding. */
+struct stream_exec {
+	struct nvme_ctrl *c; /* NULL: GPU events only, or its controller is closed */
+	struct nvme_chan *ch;
+	pthread_mutex_t lock; /* a leaf: tables, watches, sinks; never over a call of a runtime */
+	pthread_mutex_t life; /* starting and stopping the thread; before lock */
+	pthread_mutex_t closing; /* closing streams, and keeping them from being freed; before all others */
+	uint32_t refs; /* under lock: the owner, streams, sinks */
+	bool ended; /* under life: its controller is closed */
+	_Atomic bool running;
+	pthread_t thread;
+	int pid;
+	int fd;
+	_Atomic uint32_t word; /* armed: the thread sleeps */
+	_Atomic bool stop;
+	struct stream *_Atomic incoming;
+	struct stream *active;
+	int64_t spin_ns;
+	/* under lock */
+	struct stream *all;
+	uint32_t next_id;
+	struct stream_watch *free_watches;
+	struct nvme_link events; /* struct stream_watch.at: GPU events that are waited for */
+	_Atomic uint32_t nr_events;
+	uint64_t next_event;
+	bool asking; /* the thread asks a runtime about events just now */
+	pthread_cond_t asked;
+};
+
+static inline bool stream_reached(uint32_t word, uint32_t seq) { return (int32_t)(word - seq) >= 0; }
+
+/* Words that a GPU writes or waits for: acquire and release order what travels with them. */
+static inline uint32_t stream_word(const struct gpu_word *w)
+{
+	return atomic_load_explicit((_Atomic uint32_t *)w->host, memory_order_acquire);
+}
+
+static inline void stream_word_set(const struct gpu_word *w, uint32_t val)
+{
+	atomic_store_explicit((_Atomic uint32_t *)w->host, val, memory_order_release);
+}
+
+static inline uint64_t stream_token(const struct stream_op *op)
+{
+	return (uint64_t)op->s->id << 40 | (uint64_t)(op->gen & 0xfffff) << 20 | op->slot;
+}
+
+/* A forked child has neither the thread nor the GPU. */
+bool stream_forked(const struct stream_exec *x);
+
+/* walk.c: The next stretch of the chunk of which @*used bytes are taken. False: the chunk is complete. */
+bool stream_walk(const struct stream *s, const struct stream_op *op, struct stream_cursor *at, uint64_t *used,
+		 struct stream_seg *ret);
+uint32_t stream_count_chunks(const struct stream *s, const struct stream_op *op, uint32_t most);
+
+/* executor.c */
+int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret);
+int stream_exec_start(struct stream_exec *x); /* if it does not run */
+/* End the thread, unless something is outstanding (-EBUSY). It starts again when it is needed. */
+int stream_exec_park(struct stream_exec *x, bool force);
+/* Before its controller is closed: park it, if all streams are idle (-EBUSY); @force closes them. */
+int stream_exec_quiet(struct stream_exec *x, bool force);
+/* Its controller is closed: streams too. The owner's reference goes. */
+void stream_exec_end(struct stream_exec *x);
+void stream_exec_put(struct stream_exec *x);
+void stream_exec_wake(struct stream_exec *x);
+/* @s has something to do. */
+void stream_exec_add(struct stream_exec *x, struct stream *s);
+
+/* run.c: the executor's turn at a stream. True: something went on. */
+bool stream_turn(struct stream *s, int64_t now);
+/* The executor may sleep: what @s waits for. */
+enum stream_want { STREAM_WANTS_NOTHING, STREAM_WANTS_CQE, STREAM_WANTS_WORD };
+enum stream_want stream_wants(const struct stream *s);
+void stream_collect(struct stream_exec *x, struct nvme_op *op);
+
+/* move.c: what a chunk moves */
+void stream_read_cells(struct stream_op *op);
+void stream_start_chunk(struct stream *s, struct stream_op *op);
+/* Nothing of it is at the device, and it failed: what copies bring to the GPU is zeros. */
+void stream_blank(struct stream *s, struct stream_op *op);
+
+/* gate.c */
+int stream_enqueue(struct stream *s, struct nvme_ns *ns, stream_get *get, const void *ctx, uint32_t n,
+		   const struct stream_how *how, struct stream_started *ret, struct nvme_err *err);
+int stream_push(struct stream *s, struct stream_op *op, const struct stream_how *how);
+
+/* stream.c */
+int stream_open(struct stream_exec *x, const struct gpu_rt *rt, const struct stream_params *p,
+		struct stream **ret, struct nvme_err *err);
+int stream_close(struct stream *s, bool force);
+/* x->closing held. */
+int stream_close_locked(struct stream *s, bool force);
+/* Room for more numbers: they begin again when the stream is idle. s->enq held. */
+bool stream_rewind(struct stream *s);
+/* 0, or -EBUSY: not all of it is over and passed. */
+int stream_idle(struct stream *s);
+void stream_free(struct stream *s);
+
+/* ops.c: x->lock held where it says so */
+struct stream_op *stream_op_get(struct stream *s);
+void stream_op_put(struct stream *s, struct stream_op *op); /* locked */
+struct stream_op *stream_op_find(struct stream *s, uint64_t token); /* locked */
+void stream_op_drop_refs(struct stream_op *op);
+int stream_state(struct stream *s, uint64_t token, struct stream_result *ret);
+int stream_cancel(struct stream *s, uint64_t token);
+int stream_decide(struct stream *s, uint64_t token, enum stream_verdict v);
+void stream_release(struct stream *s, uint64_t token);
+/* Could @s stall beside the others? -ENOBUFS. Its end takes it back. */
+int stream_may_stall(struct stream *s);
+void stream_no_stall(struct stream *s); /* locked */
+
+/* sink.c */
+int sink_open(struct stream_exec *x, struct stream_sink **ret);
+int sink_fd(const struct stream_sink *k);
+int sink_reap(struct stream_sink *k, struct stream_result *out, uint32_t max);
+void sink_close(struct stream_sink *k);
+struct stream_exec *sink_exec(struct stream_sink *k);
+int sink_watch(struct stream *s, uint64_t token, struct stream_sink *k);
+int sink_event(struct stream_sink *k, const struct gpu_rt *rt, const struct gpu_place *p, uint64_t event,
+	       uint64_t *ret_token, int *ret_code);
+void sink_event_drop(struct stream_sink *k, uint64_t token);
+void sink_tell(struct stream_op *op); /* locked: all who watch it, op->res */
+bool sink_poll_events(struct stream_exec *x); /* the executor's. True: one fired */
+void sink_fail_events(struct stream_exec *x, int err);
+void sink_free_watches(struct stream_exec *x);
+
+#endif
