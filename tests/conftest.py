@@ -19,6 +19,15 @@ import uvloop
 from helpers.matrix import Extent, places
 from helpers.world import World
 from hypothesis import HealthCheck, settings
+from soft_gpu.fixtures import (  # noqa: F401 (fixtures)
+    pytest_runtest_makereport,
+    soft_cuda,
+    soft_cuda_library,
+    soft_gpu,
+    soft_hip,
+    soft_hip_library,
+    soft_libraries,
+)
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 MIB = 1 << 20

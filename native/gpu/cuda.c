@@ -323,7 +323,8 @@ static int flush_remote_writes(void)
 
 static int caps(int32_t device, uint32_t *ret)
 {
-	int dev, flush = 0, ordering = 0, dmabuf = 0, code = fn.cuDeviceGet(&dev, device);
+	int dev, flush = 0, ordering = 0, dmabuf = 0, words = 0, old_words = 0,
+		 code = fn.cuDeviceGet(&dev, device);
 
 	*ret = 0;
 	if (code)
@@ -332,7 +333,11 @@ static int caps(int32_t device, uint32_t *ret)
 	fn.cuDeviceGetAttribute(&flush, CU_CAN_FLUSH_REMOTE_WRITES, dev);
 	fn.cuDeviceGetAttribute(&ordering, CU_GPU_DIRECT_RDMA_WRITES_ORDERING, dev);
 	fn.cuDeviceGetAttribute(&dmabuf, CU_DMA_BUF_SUPPORTED, dev);
-	if (fn.cuStreamBatchMemOp || (fn.cuStreamWaitValue32 && fn.cuStreamWriteValue32))
+	/* There is none for 32-bit words alone since they are always there: a device with neither has no words. */
+	fn.cuDeviceGetAttribute(&words, CU_CAN_USE_64_BIT_STREAM_MEM_OPS, dev);
+	fn.cuDeviceGetAttribute(&old_words, CU_CAN_USE_STREAM_MEM_OPS_V1, dev);
+	if ((words || old_words) &&
+	    (fn.cuStreamBatchMemOp || (fn.cuStreamWaitValue32 && fn.cuStreamWriteValue32)))
 		*ret |= GPU_CAN_MEMOPS;
 	if (dmabuf && fn.cuMemGetHandleForAddressRange)
 		*ret |= GPU_CAN_DMABUF;

@@ -26,33 +26,39 @@ enum {
 	CU_FLUSH_TO_OWNER = 100,
 };
 
-enum { /* CUmemorytype */
-       CU_MEMORYTYPE_HOST = 1,
-       CU_MEMORYTYPE_DEVICE = 2,
+/* CUmemorytype */
+enum {
+	CU_MEMORYTYPE_HOST = 1,
+	CU_MEMORYTYPE_DEVICE = 2,
 };
 
-enum { /* CUdevice_attribute */
-       CU_CAN_FLUSH_REMOTE_WRITES = 98,
-       CU_GPU_DIRECT_RDMA_WRITES_ORDERING = 118, /* below CU_FLUSH_TO_OWNER: a flush is needed */
-       CU_DMA_BUF_SUPPORTED = 124,
+/* CUdevice_attribute */
+enum {
+	CU_CAN_USE_STREAM_MEM_OPS_V1 = 92,
+	CU_CAN_FLUSH_REMOTE_WRITES = 98,
+	CU_GPU_DIRECT_RDMA_WRITES_ORDERING = 118, /* below CU_FLUSH_TO_OWNER: a flush is needed */
+	CU_CAN_USE_64_BIT_STREAM_MEM_OPS = 122,
+	CU_DMA_BUF_SUPPORTED = 124,
 };
 
-enum { /* CUpointer_attribute */
-       CU_POINTER_CONTEXT = 1,
-       CU_POINTER_MEMORY_TYPE = 2,
-       CU_POINTER_BUFFER_ID = 7,
-       CU_POINTER_IS_MANAGED = 8,
-       CU_POINTER_DEVICE_ORDINAL = 9,
-       CU_POINTER_RANGE_START = 11,
-       CU_POINTER_RANGE_SIZE = 12,
-       CU_POINTER_MEMORY_BLOCK_ID = 20,
+/* CUpointer_attribute */
+enum {
+	CU_POINTER_CONTEXT = 1,
+	CU_POINTER_MEMORY_TYPE = 2,
+	CU_POINTER_BUFFER_ID = 7,
+	CU_POINTER_IS_MANAGED = 8,
+	CU_POINTER_DEVICE_ORDINAL = 9,
+	CU_POINTER_RANGE_START = 11,
+	CU_POINTER_RANGE_SIZE = 12,
+	CU_POINTER_MEMORY_BLOCK_ID = 20,
 };
 
-enum { /* CUstreamBatchMemOpType, CUstreamWaitValue_flags */
-       CU_MEM_OP_WAIT_VALUE_32 = 1,
-       CU_MEM_OP_WRITE_VALUE_32 = 2,
-       CU_WAIT_VALUE_GEQ = 0,
-       CU_WAIT_VALUE_FLUSH = 1 << 30,
+/* CUstreamBatchMemOpType, CUstreamWaitValue_flags */
+enum {
+	CU_MEM_OP_WAIT_VALUE_32 = 1,
+	CU_MEM_OP_WRITE_VALUE_32 = 2,
+	CU_WAIT_VALUE_GEQ = 0,
+	CU_WAIT_VALUE_FLUSH = 1 << 30,
 };
 
 #define CU_MEM_OPS_MAX 255 /* in one call */

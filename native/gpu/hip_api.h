@@ -27,17 +27,19 @@ enum {
 	HIP_POINTER_BUFFER_ID = 7, /* hipPointer_attribute */
 };
 
-enum { /* hipMemoryType: the numbers of ROCm 6 and 7; ROCm 5 had others */
-       HIP_MEMORY_UNREGISTERED = 0,
-       HIP_MEMORY_HOST = 1,
-       HIP_MEMORY_DEVICE = 2,
-       HIP_MEMORY_MANAGED = 3,
+/* hipMemoryType: the numbers of ROCm 6 and 7; ROCm 5 had others */
+enum {
+	HIP_MEMORY_UNREGISTERED = 0,
+	HIP_MEMORY_HOST = 1,
+	HIP_MEMORY_DEVICE = 2,
+	HIP_MEMORY_MANAGED = 3,
 };
 
-enum { /* hipDeviceAttribute_t */
-       HIP_DMA_BUF_SUPPORTED = 93,
-       HIP_HDP_MEM_FLUSH = 10005, /* answers the address of a register */
-       HIP_CAN_USE_STREAM_WAIT_VALUE = 10013,
+/* hipDeviceAttribute_t */
+enum {
+	HIP_DMA_BUF_SUPPORTED = 93,
+	HIP_HDP_MEM_FLUSH = 10005, /* answers the address of a register */
+	HIP_CAN_USE_STREAM_WAIT_VALUE = 10013,
 };
 
 #define HIP_SIGNAL_BYTES 8 /* an allocation of signal memory is exactly one such cell */
