@@ -43,7 +43,8 @@ struct ugds_open_params {
 	uint32_t qprio; /* 0 urgent .. 3 low, for all I/O queues of the plain kind */
 	uint32_t arb_burst; /* 2^n commands, 7: no limit */
 	uint32_t wrr_weights; /* low 7:0, medium 15:8, high 23:16, zero based */
-	uint32_t retries; /* of a command that failed without Do Not Retry; 0: none */
+	/* Of a command that failed without Do Not Retry, nor is to wait for longer than hang_io_ns; 0: none. */
+	uint32_t retries;
 	uint32_t reserved;
 	uint64_t spin_ns; /* inline budget */
 	uint64_t hang_io_ns;

@@ -280,6 +280,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 			return err;
 		}
 		op->cookie = q.cookie;
+		op->gen = b->round;
 		op->exec = !direct;
 		small |= q.nbytes <= NVME_STEP_MOST && q.opcode == NVME_IO_READ;
 		if (direct) {
@@ -340,7 +341,7 @@ void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns)
 	if (!b->chan->owns)
 		nvme_exec_drain(b->chan->exec);
 	owner_lock(&l->lock);
-	b->timer.upto = b->ring_head + nvme_batch_pending(b);
+	b->timer.upto = b->round++;
 	if (timeout_ns && nvme_batch_pending(b))
 		nvme_lane_timer(l, &b->timer, now_ns() + timeout_ns);
 	else
@@ -351,7 +352,7 @@ void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns)
 int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
 {
 	struct nvme_lane *l = lane_of(b);
-	bool runs;
+	bool before;
 
 	if (!nvme_batch_pending(b))
 		return 0;
@@ -359,13 +360,8 @@ int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
 		nvme_exec_drain(b->chan->exec);
 	owner_lock(&l->lock);
 	/* asked again, what was cancelled before is not given more time */
-	runs = b->grace.link.next &&
-	       (int32_t)(atomic_load_explicit(&b->ring_tail, memory_order_relaxed) - b->grace.upto) < 0;
-	if (nvme_lane_cancel_batch(l, b, -ECANCELED)) {
-		b->grace.upto = b->ring_head + nvme_batch_pending(b);
-		if (!runs)
-			nvme_lane_timer(l, &b->grace, now_ns() + grace_ns);
-	}
+	if (nvme_lane_cancel_batch(l, b, -ECANCELED, &before) && !(before && b->grace.link.next))
+		nvme_lane_timer(l, &b->grace, now_ns() + grace_ns);
 	owner_unlock(&l->lock);
 	nvme_chan_arm(b->chan);
 	return nvme_batch_pending(b) != 0;

@@ -80,7 +80,7 @@ struct common {
 	struct nvme_op *ops;
 	const uint32_t *free; /* item i is free[-i] */
 	uint64_t base, cookie;
-	uint32_t shift;
+	uint32_t shift, round;
 	struct nvme_op op;
 };
 
@@ -92,6 +92,7 @@ static void common_init(struct common *c, struct nvme_batch *b, struct nvme_ns *
 	c->base = ns->base;
 	c->shift = ns->lba_shift;
 	c->cookie = cookie;
+	c->round = b->round;
 	c->op = (struct nvme_op){
 		.ns = ns,
 		.map = m,
@@ -124,6 +125,7 @@ static inline struct nvme_op *fill(const struct common *c, const struct array *a
 	op->slba = (c->base + (uint64_t)a->offsets[i]) >> c->shift;
 	op->buf_start = at;
 	op->cookie = c->cookie + i;
+	op->gen = c->round;
 	return op;
 }
 

@@ -69,6 +69,7 @@ struct nvme_batch {
 	_Atomic bool notify;
 	_Atomic bool told; /* the handle was posted and not collected: it is on one list at a time */
 	_Atomic uint32_t nr_failed; /* among the ended, not harvested */
+	uint32_t round; /* of submissions; one ends when a deadline is set */
 	struct nvme_timer timer, grace;
 	uint32_t nr_held; /* given up and harvested, but still at the device: they keep their places */
 	int64_t start; /* of the last submission */

@@ -52,7 +52,7 @@ struct nvme_lane {
 	_Atomic uint32_t queued; /* operations pending */
 	_Atomic uint32_t *word; /* the owner's wake-up word */
 	int fd; /* the owner's eventfd */
-	int64_t hang_floor; /* commands count as sent no earlier (housekeeping itself did not run before) */
+	int64_t unwatched; /* housekeeping did not run for so long, and the hang clock does not know yet; its own */
 	int64_t abort_at; /* when the oldest overdue command was asked to be aborted, 0: none */
 	uint16_t abort_cid, abort_qid;
 	bool failed; /* everything was ended after the controller failed */
@@ -119,9 +119,9 @@ void nvme_lane_fail(struct nvme_lane *l);
 /* After DMA has stopped for certain: every command is forgotten, every operation ends. */
 void nvme_lane_forget(struct nvme_lane *l, int err);
 
-/* Stop sending for every item that has not ended; how many had not been asked to end before. */
+/* Stop sending for every item that has not ended; how many had not been asked to end before. Others had: *ret_before. */
 struct nvme_batch;
-uint32_t nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err);
+uint32_t nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err, bool *ret_before);
 
 /* Housekeeping's look at a lane (takes the lock with trylock): deadlines, hang clock, stragglers.
  * Returns when to look again. @gap: housekeeping itself did not run for that long before now. */

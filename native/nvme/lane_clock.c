@@ -51,18 +51,21 @@ static bool give_up(struct nvme_lane *l, struct nvme_op *op, bool is_grace)
 	return true;
 }
 
+/* Whatever was submitted since it was set is none of its business. */
+static bool concerns(const struct nvme_timer *t, const struct nvme_op *op)
+{
+	return t->is_grace ? op->flags & NVME_OPF_CANCELLED : (int32_t)(op->gen - t->upto) <= 0;
+}
+
 static bool give_up_batch(struct nvme_lane *l, const struct nvme_timer *t, struct nvme_batch *b)
 {
 	bool over = true;
 
-	/* what it was set for has ended: whatever was submitted since is none of its business */
-	if ((int32_t)(atomic_load_explicit(&b->ring_tail, memory_order_relaxed) - t->upto) >= 0)
-		return true;
 	for (uint32_t i = 0; i < b->cap; i++) {
 		struct nvme_op *op = &b->ops[i];
 
 		/* the state first: items that are on no lane are being filled by their owner */
-		if (nvme_op_live(op) && (!t->is_grace || op->flags & NVME_OPF_CANCELLED))
+		if (nvme_op_live(op) && concerns(t, op))
 			over &= give_up(l, op, t->is_grace);
 	}
 	return over;
@@ -123,16 +126,20 @@ void nvme_lane_expire(struct nvme_lane *l, int64_t now)
 	nvme_puts_flush(&l->puts);
 }
 
-uint32_t nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err)
+uint32_t nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int err, bool *ret_before)
 {
 	uint32_t n = 0;
 
+	*ret_before = false;
 	for (uint32_t i = 0; i < b->cap; i++) {
 		struct nvme_op *op = &b->ops[i];
 
 		if (!nvme_op_live(op))
 			continue;
-		n += !(op->flags & NVME_OPF_CANCELLED);
+		if (op->flags & NVME_OPF_CANCELLED)
+			*ret_before = true;
+		else
+			n++;
 		nvme_lane_cancel(l, op, err);
 	}
 	nvme_puts_flush(&l->puts);
@@ -229,7 +236,7 @@ static void watch(struct nvme_lane *l, int64_t now)
 	int64_t hang = l->ctrl->p.hang_io_ns;
 	struct nvme_stuck s;
 
-	if (hang <= 0 || now - l->hang_floor < hang)
+	if (hang <= 0)
 		return;
 	for (uint32_t i = 0; i < l->nr_qp; i++) {
 		struct nvme_qpair *qp = l->qp[i];
@@ -254,14 +261,27 @@ static void watch(struct nvme_lane *l, int64_t now)
 	l->abort_at = 0;
 }
 
+/* Time in which nobody looked is no hang. Only that time: a machine on which housekeeping is late again and again would
+ * else keep what never comes back for ever. */
+static void excuse(struct nvme_lane *l, int64_t now)
+{
+	for (uint32_t i = 0; i < l->nr_qp; i++)
+		if (l->qp[i]->inflight)
+			l->qp[i]->ops->excuse(l->qp[i], l->unwatched, now);
+	if (l->abort_at)
+		l->abort_at = (int64_t)min_u64((uint64_t)(l->abort_at + l->unwatched), (uint64_t)now);
+	l->unwatched = 0;
+}
+
 int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap)
 {
 	int64_t next = now + TICK_NS;
 
+	l->unwatched += gap;
 	if (!owner_trylock(&l->lock))
 		return now + GRAIN_NS;
-	if (gap)
-		l->hang_floor = now;
+	if (l->unwatched)
+		excuse(l, now);
 	if (atomic_load_explicit(&l->ctrl->state, memory_order_acquire) >= NVME_WEDGED)
 		nvme_lane_fail(l);
 	nvme_lane_expire(l, now);

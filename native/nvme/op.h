@@ -34,7 +34,7 @@ struct nvme_timer {
 	struct nvme_link
 		link; /* of lane->timers, under the lane's lock; of lane->to_abort once it was given up */
 	int64_t deadline;
-	uint32_t upto; /* batch: the ring's tail when all that it is for have ended */
+	uint32_t upto; /* batch: the last round of submissions that it is for */
 	bool is_batch;
 	bool is_grace; /* set by a cancel: ends in -ECANCELED, not -ETIMEDOUT */
 	bool is_retry; /* of a command that waits to be sent again (retry.h) */
@@ -68,7 +68,7 @@ struct nvme_op {
 	uint64_t cookie;
 	struct nvme_batch *batch; /* NULL: a single operation */
 	uint32_t slot;
-	uint32_t gen;
+	uint32_t gen; /* of a batch's item: the round in which it was submitted */
 
 	/* rarely touched */
 	struct nvme_chan *chan;

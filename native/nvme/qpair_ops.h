@@ -98,6 +98,8 @@ struct nvme_qpair_ops {
 	uint32_t (*step)(struct nvme_qpair *qp, uint32_t max);
 	/* The longest-sent command, if one was sent at or before @before. */
 	bool (*oldest)(struct nvme_qpair *qp, int64_t before, struct nvme_stuck *ret);
+	/* Nobody looked for @gap before @now: what is outstanding counts as sent so much later. */
+	void (*excuse)(struct nvme_qpair *qp, int64_t gap, int64_t now);
 	/* The first block of the command last sent with @cid; false: its entry is not there any more. NULL: it never is. */
 	bool (*sent_slba)(struct nvme_qpair *qp, uint16_t cid, uint64_t *ret);
 	/* Look at every outstanding command. */

@@ -74,12 +74,15 @@ static bool where(struct nvme_lane *l, const struct nvme_op *op, const struct nv
 	return *ret_slba >= start && bytes + d->nbytes <= op->nbytes;
 }
 
+/* Negative: later than a command may take. A controller can name up to 109 minutes, also by mistake; who asked for the
+ * operation is told, and decides. */
 static int64_t delay_of(const struct nvme_ctrl *c, uint16_t status, uint32_t tries)
 {
 	uint32_t crd = NVME_STATUS_CRD(status);
+	int64_t told = crd ? c->crdt[crd - 1] * CRD_UNIT_NS : 0;
 
-	if (crd && c->crdt[crd - 1])
-		return c->crdt[crd - 1] * CRD_UNIT_NS;
+	if (told)
+		return told <= c->p.hang_io_ns ? told : -1;
 	return tries ? BACKOFF_NS << min_u32(tries - 1, BACKOFF_SHIFTS) : 0;
 }
 
@@ -113,11 +116,13 @@ bool nvme_retry_failed(struct nvme_lane *l, struct nvme_op *op, const struct nvm
 	    !where(l, op, d, &slba))
 		return false;
 	r = find(l, op, slba);
+	delay = delay_of(l->ctrl, d->status, r ? r->tries : 0);
+	if (delay < 0 || (r && r->tries >= l->ctrl->p.retries))
+		return false;
 	if (!r)
 		r = take(l);
-	if (!r || r->tries >= l->ctrl->p.retries)
+	if (!r)
 		return false;
-	delay = delay_of(l->ctrl, d->status, r->tries);
 	r->op = op;
 	r->slba = slba;
 	r->buf_off = op->buf_off - ((op->slba - slba) << op->ns->lba_shift);

@@ -431,6 +431,7 @@ static const struct nvme_qpair_ops pcie_qpair_ops = {
 	.peek = qpair_peek,
 	.step = qpair_step,
 	.oldest = pcie_qpair_oldest,
+	.excuse = pcie_qpair_excuse,
 	.sent_slba = pcie_qpair_sent_slba,
 	.each = pcie_qpair_each,
 	.next = pcie_qpair_next,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Looking at what is outstanding, for those that clean up. Nothing is changed; the owner's lock is held. */
+/* Looking at what is outstanding, for those that clean up. Nothing but its age is changed; the owner's lock is held. */
 #include "nvme/ctrl.h"
 #include "pcie/ring.h"
 
@@ -16,6 +16,16 @@ bool pcie_qpair_oldest(struct nvme_qpair *qp, int64_t before, struct nvme_stuck 
 	if (old)
 		*ret = (struct nvme_stuck){ .owner = old->owner, .cid = old->cid, .sent_ns = old->sent_ns };
 	return old;
+}
+
+void pcie_qpair_excuse(struct nvme_qpair *qp, int64_t gap, int64_t now)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+
+	for (uint32_t i = 0; i < q->depth - 1; i++)
+		if (q->tr[i].owner)
+			q->tr[i].sent_ns =
+				(int64_t)min_u64((uint64_t)(q->tr[i].sent_ns + gap), (uint64_t)now);
 }
 
 /* Entries stay until the queue has gone round. */

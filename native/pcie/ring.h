@@ -85,6 +85,7 @@ int pcie_prp_build(struct pcie_qpair *q, const struct mem_map *map, uint64_t off
 /* qpair_look.c; see nvme_qpair_ops */
 bool pcie_qpair_sent_slba(struct nvme_qpair *qp, uint16_t cid, uint64_t *ret);
 bool pcie_qpair_oldest(struct nvme_qpair *qp, int64_t before, struct nvme_stuck *ret);
+void pcie_qpair_excuse(struct nvme_qpair *qp, int64_t gap, int64_t now);
 void pcie_qpair_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid), void *ctx);
 bool pcie_qpair_next(struct nvme_qpair *qp, const void *owner, uint32_t *pos, uint16_t *ret_cid);
 uint32_t pcie_qpair_landed(struct nvme_qpair *qp, const void *owner);

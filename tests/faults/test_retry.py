@@ -192,6 +192,32 @@ async def test_the_delay_is_the_controllers(world: World, crd: int) -> None:
 
 
 @pytest.mark.few
+async def test_a_delay_beyond_the_hang_limit_is_the_callers(world: World) -> None:
+    """A controller can name 109 minutes, also by mistake."""
+    emu = {"crdt": "1:2048"}
+    async with (
+        world.open(emu=emu, retries=2, hang_timeout_s=5.0) as ns,
+        ns.allocate(2 * PAGE) as reg,
+    ):
+        with inject(ns, Fault.status("read", sc=0x21, crd=1, count=1)):
+            assert await ns.read(reg[:PAGE], offset=0) == PAGE
+        start = time.monotonic()
+        with (
+            inject(ns, Fault.status("read", sc=0x21, crd=2, count=1)),
+            pytest.raises(NVMeError, match=r"retry after 204\.8 s") as failed,
+        ):
+            await ns.read(reg[:PAGE], offset=0)
+        assert failed.value.retry_after_s == 204.8
+        pairs = [(reg[:PAGE], 0), (reg[PAGE:], PAGE)]
+        fault = Fault.status("read", sc=0x21, crd=2, count=1).on(slba=0, nlb=1)
+        with inject(ns, fault), pytest.raises(BatchError) as several:
+            await ns.read_many(pairs)
+        assert several.value.results[1] == PAGE
+        assert time.monotonic() - start < 4
+        assert retries(ns) == (1, 2)
+
+
+@pytest.mark.few
 async def test_delays_are_not_told_to_who_did_not_ask(world: World) -> None:
     async with world.open(emu={"crdt": "1:3:2"}) as ns, ns.allocate(PAGE) as reg:
         assert ns.controller.info.retry_delays_s == (0, 0, 0)

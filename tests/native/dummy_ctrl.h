@@ -316,6 +316,13 @@ static inline bool dummy_oldest(struct nvme_qpair *qp, int64_t before, struct nv
 	return false;
 }
 
+static inline void dummy_excuse(struct nvme_qpair *qp, int64_t gap, int64_t now)
+{
+	(void)qp;
+	(void)gap;
+	(void)now;
+}
+
 static inline void dummy_each(struct nvme_qpair *qp, void (*fn)(void *ctx, void *owner, uint16_t cid),
 			      void *ctx)
 {
@@ -375,6 +382,7 @@ static const struct nvme_qpair_ops dummy_qpair_ops = {
 	.reap = dummy_reap,
 	.peek = dummy_peek,
 	.oldest = dummy_oldest,
+	.excuse = dummy_excuse,
 	.each = dummy_each,
 	.next = dummy_next,
 	.landed = dummy_landed,

@@ -187,6 +187,68 @@ static void test_wedge(bool force)
 	rig_done(&r);
 }
 
+struct starved {
+	struct nvme_lane *lane;
+	int64_t start;
+	uint32_t passes, aborted_at, wedged_at;
+};
+
+/* Housekeeping comes round every 10 s, and each time 6 s too late: of every ten it was there for four. */
+static int starved_passes(struct nvme_ctrl *c, void *arg)
+{
+	struct starved *s = arg;
+
+	for (uint32_t i = 1; i <= s->passes && !s->wedged_at; i++) {
+		int64_t now = s->start + (int64_t)i * 10 * NSEC_PER_SEC;
+
+		nvme_lane_tick(s->lane, now, 6 * NSEC_PER_SEC);
+		if (!s->aborted_at && s->lane->abort_at)
+			s->aborted_at = i;
+		if (nvme_ctrl_check(c))
+			s->wedged_at = i;
+	}
+	return 0;
+}
+
+/* Time in which nobody looked is no hang; but a machine on which housekeeping is always late must not keep a command
+ * that never comes back from its end for ever. */
+static void test_hang_while_starved(void)
+{
+	struct starved s = { .passes = 200 };
+	uint8_t *buf = aligned_alloc(4096, 4096);
+	struct nvme_op *op = NULL;
+	struct nvme_chan *ch;
+	uint64_t map = 0;
+	struct rig r;
+	int64_t rc;
+
+	rig_init(&r);
+	r.ep.step = false;
+	r.op.hang_io_ns = 100 * NSEC_PER_SEC;
+	ch = up(&r, "starved");
+	ok(!mem_register(&r.c->mem, buf, 4096, DMA_READ | DMA_WRITE, &map), "memory maps");
+	emu_fault_add(r.e, FAULT(EMU_FAULT_DROP, EMU_ANY, NVME_IO_READ, .count = 1));
+	rc = nvme_chan_rw(ch, rig_ns(&r), map, 0, 4096, 0, NVME_IO_READ);
+	ok(rc > 0 && (uint64_t)rc & NVME_PENDING, "starved: a command that is forgotten");
+	s.lane = &ch->own;
+	s.start = now_ns();
+	nvme_hk_call(r.c, starved_passes, &s);
+	/* 4 s a pass: 100 s are over with the 25th, or with the one after it */
+	okf(s.aborted_at >= 25 && s.aborted_at <= 26,
+	    "starved: its Abort is due after 100 s of looking (pass %u)", s.aborted_at);
+	okf(s.wedged_at == s.aborted_at + 1, "starved: given up with the next (pass %u)", s.wedged_at);
+	ok(nvme_chan_wait(ch, &op, 1, 2 * NSEC_PER_SEC) == 1 && nvme_op_result(op) == -EHOSTDOWN,
+	   "starved: the operation ends");
+	if (op)
+		nvme_chan_collected(ch, op);
+	okf(!nvme_ctrl_reset(r.c, &r.err), "starved: a reset recovers (%s)", r.err.text);
+	if (nvme_chan_wait(ch, &op, 1, NSEC_PER_SEC) == 1)
+		nvme_chan_collected(ch, op);
+	ok(!mem_unregister(&r.c->mem, map) && !nvme_chan_close(ch), "starved: all is given back");
+	rig_close(&r, "starved");
+	free(buf);
+}
+
 static void admin_over(struct nvme_admin_req *req) { atomic_store((_Atomic bool *)req->arg, true); }
 
 static void test_admin_hang(void)
@@ -379,6 +441,7 @@ int main(void)
 	test_abort();
 	test_wedge(false);
 	test_wedge(true);
+	test_hang_while_starved();
 	test_admin_hang();
 	test_fatal(EMU_FAULT_CFS, -EHOSTDOWN, "fatal status");
 	test_fatal(EMU_FAULT_REMOVED, -ENODEV, "all ones");

@@ -147,6 +147,130 @@ static void lost_interrupt(struct fixture *f, const char *what)
 	ugds_fault_clear(f->c, id);
 }
 
+/* What was submitted afterwards, and has ended, is not what a time limit or a cancel was for. */
+static void batch_goes_on(struct fixture *f, const char *what, bool cancelled)
+{
+	struct ugds_fault h = { .action = UGDS_FAULT_HOLD,
+				.qid = UGDS_FAULT_ANY,
+				.opcode = UGDS_OP_READ,
+				.nsid = UGDS_FAULT_ANY,
+				.slba = 0,
+				.nlb = 1 };
+	struct ugds_completion done[4];
+	struct ugds_batch *b;
+	int64_t off[3] = { 0, 8192, 16384 };
+	int64_t want = cancelled ? -ECANCELED : -ETIMEDOUT, got = 0;
+	int id = ugds_fault_add(f->c, &h), n = 0;
+	uint64_t t;
+	uint32_t bad;
+
+	ugds_batch_new(f->ch, 3, &b);
+	ok(ugds_batch_submit_array(b, f->ns, UGDS_OP_READ, f->map, off, off, 4096, 1, 0, &bad) == 0,
+	   "%s: one item, held", what);
+	for (int i = 0; i < 2000 && !ugds_fault_hits(f->c, id); i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	t = now();
+	if (cancelled)
+		ugds_batch_cancel(b, 100 * MS);
+	else
+		ugds_batch_deadline(b, 100 * MS);
+	ok(ugds_batch_submit_array(b, f->ns, UGDS_OP_READ, f->map, off + 1, off + 1, 4096, 2, 1, &bad) >= 0,
+	   "%s: two more", what);
+	while (n < 3) {
+		int k;
+
+		if (!ugds_batch_notify(b, 1) && ugds_wait(f->ch, done, 4, 2 * SEC) <= 0)
+			break;
+		k = ugds_batch_harvest(b, done, 1);
+		got = k && !done[0].token ? done[0].result : got;
+		n += k;
+	}
+	t = now() - t;
+	ok(n == 3 && got == want, "%s: the held one was %s (%d ended, %lld)", what,
+	   cancelled ? "cancelled" : "timed out", n, (long long)got);
+	ok(t >= 100 * MS && t < 2 * SEC, "%s: after %.1f ms", what, (double)t / (double)MS);
+	ok(ugds_fault_clear(f->c, id) >= 0 && becomes_free(f), "%s: the quarantine ends", what);
+	while (ugds_batch_pending(b) && ugds_wait(f->ch, done, 4, SEC) > 0)
+		ugds_batch_harvest(b, done, 4);
+	ok(!ugds_batch_free(b), "%s: the batch is free", what);
+}
+
+/* A limit holds for what was in flight when it was set, not for what came after it. */
+static void batch_limit_is_not_for_later(struct fixture *f, const char *what)
+{
+	struct ugds_completion done[4];
+	struct ugds_batch *b;
+	int64_t off[2] = { 0, 8192 };
+	uint32_t bad;
+	int id;
+
+	ugds_batch_new(f->ch, 2, &b);
+	id = hold(f, UGDS_OP_READ);
+	ugds_batch_submit_array(b, f->ns, UGDS_OP_READ, f->map, off, off, 4096, 1, 0, &bad);
+	ugds_batch_deadline(b, 50 * MS);
+	ugds_batch_submit_array(b, f->ns, UGDS_OP_READ, f->map, off + 1, off + 1, 4096, 1, 1, &bad);
+	while (!ugds_batch_notify(b, 1) && ugds_wait(f->ch, done, 4, 2 * SEC) > 0)
+		;
+	ok(ugds_batch_harvest(b, done, 2) == 1 && !done[0].token && done[0].result == -ETIMEDOUT,
+	   "%s: the first timed out, the second did not", what);
+	ugds_wait(f->ch, done, 4, 150 * MS);
+	ok(!ugds_batch_ready(b), "%s: nor later", what);
+	ugds_batch_deadline(b, 20 * MS);
+	while (!ugds_batch_notify(b, 1) && ugds_wait(f->ch, done, 4, 2 * SEC) > 0)
+		;
+	ok(ugds_batch_harvest(b, done, 2) == 1 && done[0].token == 1 && done[0].result == -ETIMEDOUT,
+	   "%s: until it has a limit of its own", what);
+	ok(ugds_fault_clear(f->c, id) >= 0 && becomes_free(f), "%s: the quarantine ends", what);
+	ok(!ugds_batch_free(b), "%s: the batch is free", what);
+}
+
+/* A command is sent again when the controller says, but not when that is later than anything may take. */
+static void retry_delay(uint32_t mode, const char *what)
+{
+	struct ugds_fault again = { .action = UGDS_FAULT_STATUS,
+				    .qid = UGDS_FAULT_ANY,
+				    .opcode = UGDS_OP_READ,
+				    .nsid = UGDS_FAULT_ANY,
+				    .count = 1,
+				    .status = 0x21 | 1u << 11 };
+	struct ugds_completion done = { 0 };
+	struct ugds_batch *b;
+	struct fixture f;
+	int64_t off = 0, r;
+	uint32_t bad;
+	uint64_t t;
+	int id;
+
+	fixture_defaults(&f);
+	f.emu.crdt[0] = 1;
+	f.emu.crdt[2] = 2048; /* 204.8 s */
+	f.open.retries = 2;
+	f.open.hang_io_ns = SEC;
+	if (!ok(fixture_open(&f, mode), "%s: open", what))
+		return;
+	t = now();
+	id = ugds_fault_add(f.c, &again);
+	ok(fixture_run(&f, UGDS_OP_READ, 0, 4096, 0) == 4096 && now() - t >= 100 * MS,
+	   "%s: sent again after the delay", what);
+	ugds_fault_clear(f.c, id);
+	again.status = 0x21 | 3u << 11;
+	id = ugds_fault_add(f.c, &again);
+	t = now();
+	r = fixture_run(&f, UGDS_OP_READ, 0, 4096, 0);
+	ok(r == -EAGAIN && now() - t < 500 * MS, "%s: not sent again after 204.8 s (%lld, %.1f ms)", what,
+	   (long long)r, (double)(now() - t) / (double)MS);
+	ugds_fault_clear(f.c, id);
+	id = ugds_fault_add(f.c, &again);
+	ugds_batch_new(f.ch, 1, &b);
+	ugds_batch_submit_array(b, f.ns, UGDS_OP_READ, f.map, &off, &off, 4096, 1, 0, &bad);
+	if (!ugds_batch_notify(b, 1))
+		ugds_wait(f.ch, &done, 1, 2 * SEC);
+	ok(ugds_batch_harvest(b, &done, 1) == 1 && done.result == -EAGAIN && (done.status >> 11 & 3) == 3,
+	   "%s: nor an item of a batch; its status tells", what);
+	ugds_fault_clear(f.c, id);
+	ok(!ugds_batch_free(b) && fixture_close(&f), "%s: all given back", what);
+}
+
 static void wedge(void)
 {
 	struct fixture f;
@@ -192,9 +316,13 @@ int main(void)
 		deadline(&f, names[i]);
 		cancel(&f, names[i]);
 		batch(&f, names[i]);
+		batch_goes_on(&f, names[i], false);
+		batch_goes_on(&f, names[i], true);
+		batch_limit_is_not_for_later(&f, names[i]);
 		reset(&f, names[i]);
 		lost_interrupt(&f, names[i]);
 		ok(fixture_close(&f), "%s: all given back", names[i]);
+		retry_delay(modes[i], names[i]);
 	}
 	wedge();
 	return done_testing();

@@ -233,7 +233,7 @@ static void clocks_of_a_batch(struct fixture *f)
 	}
 	submit(f, b, 16, 4);
 	o = (struct outcomes){ 0 };
-	ok(harvest(f, b, 8, &o) == 8 && o.canceled == 8 && now() - t >= 200 * MS && now() - t < 300 * MS,
+	ok(harvest(f, b, 8, &o) == 8 && o.canceled == 8 && now() - t >= 200 * MS && now() - t < 340 * MS,
 	   "batch: cancelled again, it gets no more time: %.0f ms", (double)(now() - t) / (double)MS);
 	rest(300 * MS);
 	ok(ugds_batch_pending(b) == 4 && ugds_batch_ready(b) == 0, "batch: what came later goes on");
