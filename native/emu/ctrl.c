@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "emu/far.h"
 #include "emu/power.h"
 
 #define MEMORY_FETCH_BYTES (64u << 10)
@@ -58,6 +59,7 @@ static int parts_new(struct emu_ctrl *e, char *err, size_t err_len)
 	pthread_mutex_init(&e->aer_lock, NULL);
 	pthread_mutex_init(&e->wait_lock, NULL);
 	pthread_mutex_init(&e->fault_lock, NULL);
+	pthread_mutex_init(&e->far_lock, NULL);
 	if (!seed && getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0)
 		seed = (uint64_t)now_ns();
 	e->rng = seed;
@@ -138,6 +140,7 @@ void emu_free(struct emu_ctrl *e)
 	emu_disable(e);
 	pthread_mutex_unlock(&e->reg_lock);
 	emu_workers_stop(e);
+	emu_stages_done(e);
 	emu_power_free(e);
 	for (uint32_t i = 0; i < e->nr_ns; i++)
 		emu_backing_close(&e->ns[i]);
@@ -153,6 +156,7 @@ void emu_free(struct emu_ctrl *e)
 	pthread_mutex_destroy(&e->aer_lock);
 	pthread_mutex_destroy(&e->wait_lock);
 	pthread_mutex_destroy(&e->fault_lock);
+	pthread_mutex_destroy(&e->far_lock);
 	free(e);
 }
 
@@ -165,7 +169,25 @@ volatile void *emu_doorbells(struct emu_ctrl *e, size_t *ret_nbytes)
 int emu_dma_map(struct emu_ctrl *e, void *vaddr, size_t nbytes, uint32_t flags, struct emu_extent **ret_ext,
 		size_t *ret_nr, uint64_t *ret_handle)
 {
-	return emu_iommu_map(&e->io, vaddr, nbytes, flags, ret_ext, ret_nr, ret_handle);
+	return emu_iommu_map(&e->io, vaddr, nbytes, flags, NULL, ret_ext, ret_nr, ret_handle);
+}
+
+int emu_dma_map_far(struct emu_ctrl *e, uint32_t kind, uint64_t addr, size_t nbytes, uint32_t flags,
+		    struct emu_extent **ret_ext, size_t *ret_nr, uint64_t *ret_handle)
+{
+	struct emu_stage *stage;
+	void *place;
+	int rc;
+
+	if (!e->dma)
+		return -EOPNOTSUPP;
+	rc = e->dma->resolve(e->dma_ctx, kind, addr, nbytes, &place);
+	if (!rc)
+		rc = emu_stage_for(e, place, &stage);
+	if (rc)
+		return rc;
+	return emu_iommu_map(&e->io, (void *)(uintptr_t)addr, nbytes, flags, stage, ret_ext, ret_nr,
+			     ret_handle);
 }
 
 int emu_dma_unmap(struct emu_ctrl *e, uint64_t handle)

@@ -86,6 +86,33 @@ struct emu_extent {
 
 struct emu_ctrl;
 
+/* One contiguous piece between staging memory and memory that the controller's threads cannot address ("far"). */
+struct emu_copy {
+	uint64_t far;
+	void *near;
+	uint64_t nbytes;
+};
+
+/*
+ * The way to far memory. A place is whatever bytes have to be taken to by the same means (one device, say); there are few,
+ * and each is there until close. Any thread calls, several at once; none of the calls waits for a copy.
+ */
+struct emu_dma_ops {
+	/* Which place [addr, addr + nbytes) lies in, all of it, as @kind names memory. -errno: in none. */
+	int (*resolve)(void *ctx, uint32_t kind, uint64_t addr, uint64_t nbytes, void **ret_place);
+	/* Memory that its copies go through. Once for each place. */
+	int (*staging)(void *place, size_t nbytes, void **ret);
+	/* Begin @n copies, out of far memory or into it; returns how many were begun. *@ret_ticket is for these, if there are
+	 * any. If fewer: *@ret_why is what the completions of those concerned say in dword 0. */
+	uint32_t (*copy)(void *place, bool out, const struct emu_copy *c, uint32_t n, uint64_t *ret_ticket,
+			 uint32_t *ret_why);
+	/* 1: what the ticket is for is over, and whoever is told now finds the bytes in place; 0: it is not; a negative errno: it
+	 * is over and failed, see *@ret_why. */
+	int (*poll)(void *place, uint64_t ticket, uint32_t *ret_why);
+	/* Nothing is under way, and nothing begins again. */
+	void (*close)(void *ctx);
+};
+
 /* 0, or -errno with a sentence in @err (what, which value, the remedy; a lock names its holder). */
 int emu_new(const struct emu_params *p, struct emu_ctrl **ret, char *err, size_t err_len);
 void emu_free(struct emu_ctrl *e);
@@ -105,7 +132,12 @@ volatile void *emu_doorbells(struct emu_ctrl *e, size_t *ret_nbytes);
 /* Map the whole 4 KiB pages around [vaddr, vaddr + nbytes). *ret_ext is malloc()ed. */
 int emu_dma_map(struct emu_ctrl *e, void *vaddr, size_t nbytes, uint32_t flags, struct emu_extent **ret_ext,
 		size_t *ret_nr, uint64_t *ret_handle);
-/* Returns when no device thread and no stepper touches the range any more. */
+/* Before the first emu_dma_map_far(). The controller ends it (close) in emu_free(), but not in a forked child. */
+void emu_set_dma(struct emu_ctrl *e, const struct emu_dma_ops *ops, void *ctx);
+/* The same for far memory. The very bytes are what can be reached of its first and last page. */
+int emu_dma_map_far(struct emu_ctrl *e, uint32_t kind, uint64_t addr, size_t nbytes, uint32_t flags,
+		    struct emu_extent **ret_ext, size_t *ret_nr, uint64_t *ret_handle);
+/* Returns when no device thread, no stepper and no copy touches the range any more. */
 int emu_dma_unmap(struct emu_ctrl *e, uint64_t handle);
 
 int emu_irq_bind(struct emu_ctrl *e, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding);

@@ -6,12 +6,14 @@
  */
 #include <sched.h>
 
-#include "emu/internal.h"
+#include "emu/far.h"
 #include "support/barrier.h"
 
 #define SPIN_NS (100 * NSEC_PER_USEC) /* an idle processor wakes in 50, and the woken host submits 20 later */
 #define SOON_NS (100 * NSEC_PER_USEC) /* a time-out that near is spun for: sleeping would overshoot */
 #define LOOKS_PER_CLOCK 4 /* a look goes over all live queues */
+#define FAR_NAP_NS (20 * NSEC_PER_USEC)
+#define FAR_NAP_DOUBLINGS 6u
 #define FULL_CQ_POLL_NS NSEC_PER_MSEC /* a host need not tell when it reads entries of a full queue */
 
 void emu_wake_one(struct emu_ctrl *e)
@@ -93,7 +95,7 @@ static bool spin(struct emu_actor *a)
 	while (!found && now < end && !in_the_way(e) &&
 	       !atomic_load_explicit(&e->quit, memory_order_relaxed)) {
 		for (uint32_t i = 0; i < LOOKS_PER_CLOCK && !found; i++) {
-			found = emu_work_pending(a);
+			found = emu_work_pending(a) || (emu_far_any(e) && emu_far_poll(a, NULL));
 			if (!found)
 				cpu_relax();
 		}
@@ -132,11 +134,20 @@ static void announce_shadows(struct emu_actor *a)
 	}
 }
 
+/* Nobody tells of a copy's end. A fresh one is soon over; one that takes long is looked at ever less. */
+static int64_t far_nap(struct emu_ctrl *e)
+{
+	uint32_t naps = atomic_fetch_add_explicit(&e->far_naps, 1, memory_order_relaxed);
+
+	return FAR_NAP_NS << min_u32(naps / 4, FAR_NAP_DOUBLINGS);
+}
+
 static void sleep_until_woken(struct emu_actor *a)
 {
 	struct emu_ctrl *e = a->e;
 	int64_t due = atomic_load_explicit(&e->next_due, memory_order_seq_cst), timeout = -1;
 	int64_t keeper = atomic_load_explicit(&e->keeper_due, memory_order_seq_cst);
+	bool looks = false; /* after copies */
 
 	/* one sleeper keeps the time, unless a later one has an earlier time to keep */
 	if (due < keeper && !atomic_compare_exchange_strong_explicit(
@@ -151,8 +162,16 @@ static void sleep_until_woken(struct emu_actor *a)
 	if (atomic_load_explicit(&e->nr_done, memory_order_acquire) &&
 	    (timeout < 0 || timeout > FULL_CQ_POLL_NS))
 		timeout = FULL_CQ_POLL_NS;
+	if (emu_far_any(e) && !atomic_exchange_explicit(&e->far_keeper, 1, memory_order_seq_cst)) {
+		int64_t nap = far_nap(e);
+
+		looks = true;
+		timeout = timeout < 0 || timeout > nap ? nap : timeout;
+	}
 	if (!atomic_load_explicit(&e->permits, memory_order_seq_cst))
 		emu_futex_wait(&e->permits, 0, timeout);
+	if (looks)
+		atomic_store_explicit(&e->far_keeper, 0, memory_order_seq_cst);
 	withdraw(e);
 	if (due != INT64_MAX)
 		atomic_compare_exchange_strong_explicit(&e->keeper_due, &due, INT64_MAX, memory_order_seq_cst,

@@ -23,10 +23,12 @@
 #define EMU_SPARE_SLOTS 8 /* for completions that the fault script adds */
 #define EMU_DNR NVME_STATUS_DNR
 
-/* Not a status of the wire: only a device thread can serve it. */
+/* Not statuses of the wire: only a device thread can serve it; its memory is far (far.h); that was begun. */
 #define EMU_STATUS_AGAIN 0xffffu
+#define EMU_STATUS_FAR 0xfffeu
+#define EMU_STATUS_BEGUN 0xfffdu
 
-enum emu_cmd_state { EMU_CMD_FREE, EMU_CMD_TIMED, EMU_CMD_HELD, EMU_CMD_DONE };
+enum emu_cmd_state { EMU_CMD_FREE, EMU_CMD_TIMED, EMU_CMD_HELD, EMU_CMD_DONE, EMU_CMD_FAR };
 #define EMU_CMD_FAULTED 0x1u /* the fault script has seen it */
 #define EMU_CMD_DELAYED 0x2u /* the latency model has seen it */
 #define EMU_CMD_QUIET 0x4u /* its completion signals nobody */
@@ -102,6 +104,8 @@ struct emu_sq {
 	struct emu_cmd *free_slot; /* wait_lock */
 	uint32_t pool; /* slots in all */
 	_Atomic uint32_t waiting; /* slots in use */
+	struct emu_job *jobs; /* one for each slot, once there was need; wait_lock */
+	struct emu_count far; /* jobs that are not over; each is in a slot */
 	struct emu_count busy __attribute__((aligned(CACHELINE))); /* fetched, and on some thread now */
 	_Atomic uint64_t db_seen;
 	/* Totals, kept over deletion and re-creation. */
@@ -131,6 +135,7 @@ struct emu_actor {
 	struct emu_cq *kept_cq; /* locked for a whole run of commands that move no data */
 	uint32_t nr_commands; /* I/O commands that came to their end */
 	uint8_t *scratch; /* EMU_SCRATCH_BYTES; NULL for a stepper */
+	struct emu_gather *gather; /* copies to begin together; NULL: this actor begins none */
 	struct emu_cmd *batch;
 	uint32_t cursor; /* round robin: the queue served last */
 	uint64_t reads;
@@ -236,6 +241,12 @@ struct emu_ctrl {
 
 	struct emu_irq irq;
 
+	/* far memory: far.h */
+	const struct emu_dma_ops *dma;
+	void *dma_ctx;
+	pthread_mutex_t far_lock; /* making a stage */
+	struct emu_stage *_Atomic stages; /* one for each place; grows only */
+
 	/* device threads */
 	struct emu_worker *workers;
 	uint32_t nr_workers;
@@ -246,6 +257,9 @@ struct emu_ctrl {
 	_Atomic int host_cpu; /* where the last kick came from */
 	_Atomic int64_t spin_miss; /* fruitless spins in a row */
 	_Atomic int64_t keeper_due; /* when a sleeper wakes by itself */
+	_Atomic uint32_t far_keeper; /* one sleeper wakes now and then to look after copies */
+	_Atomic uint32_t far_naps; /* it did, in a row, for nothing */
+	_Atomic uint32_t nr_far; /* jobs in all */
 
 	_Atomic uint64_t iommu_faults __attribute__((aligned(CACHELINE)));
 	_Atomic uint64_t protocol_errors;
@@ -331,6 +345,7 @@ struct emu_prp {
 	uint64_t next; /* the page to visit next: PRP1 first */
 	uint64_t prp2;
 	uint64_t left;
+	uint64_t most; /* bytes of one call */
 	uint64_t list; /* bus address of the next list entry, once there is a list */
 	const uint8_t *entry; /* the same, translated; good to the end of its IO page, while held */
 	uint32_t page_bytes;
@@ -346,6 +361,7 @@ uint16_t emu_copy_from_host(struct emu_actor *a, const struct nvme_sqe *s, void 
 struct emu_ns *emu_ns_find(struct emu_ctrl *e, uint32_t nsid);
 uint16_t emu_io_exec(struct emu_actor *a, const struct nvme_sqe *s);
 uint16_t emu_io_read_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s);
+uint16_t emu_io_check(struct emu_ctrl *e, struct emu_ns *ns, const struct nvme_sqe *s);
 uint16_t emu_io_flush(struct emu_ctrl *e, uint32_t nsid);
 uint64_t emu_io_bytes(struct emu_ctrl *e, const struct nvme_sqe *s);
 /* ranges.c */
@@ -382,6 +398,10 @@ bool emu_wait_take(struct emu_ctrl *e, struct emu_sq *sq, int cid, struct emu_cm
 int emu_wait_reserve(struct emu_ctrl *e, uint32_t nr);
 struct emu_cmd *emu_slot_get(struct emu_ctrl *e, const struct emu_cmd *c);
 void emu_slot_put(struct emu_ctrl *e, struct emu_cmd *slot);
+/* Keep a command whose memory is far in a slot, and the slot's job; NULL: no memory for it. */
+struct emu_job *emu_job_get(struct emu_ctrl *e, const struct emu_cmd *c);
+/* Back on this thread (sq->busy), and out of its slot. */
+void emu_job_put(struct emu_ctrl *e, struct emu_cmd *slot, struct emu_cmd *ret);
 /* latency.c */
 int64_t emu_latency_due(struct emu_ctrl *e, const struct nvme_sqe *s);
 

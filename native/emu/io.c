@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "emu/far.h"
 #include "emu/power.h"
 
 #define GENERIC(sc) NVME_STATUS(NVME_SCT_GENERIC, sc)
@@ -131,6 +132,11 @@ static uint16_t walk(struct emu_actor *a, struct emu_ns *ns, const struct nvme_s
 	uint64_t got;
 	uint16_t st = 0;
 
+	if (unlikely(emu_far_here(a->e, s))) {
+		if (!a->e->nodata)
+			return EMU_STATUS_FAR;
+		perm = EMU_FAR(perm);
+	}
 	emu_prp_init(&w, s, nbytes, atomic_load_explicit(&a->e->page_bytes, memory_order_relaxed));
 	while (w.left && !st) {
 		if (a->nr_hold + 8 > a->max_hold)
@@ -146,6 +152,17 @@ static uint16_t walk(struct emu_actor *a, struct emu_ns *ns, const struct nvme_s
 	return st;
 }
 
+/* What is wrong with a command that moves data, before any of it is moved. */
+uint16_t emu_io_check(struct emu_ctrl *e, struct emu_ns *ns, const struct nvme_sqe *s)
+{
+	uint64_t slba = le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
+	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull;
+
+	if (unlikely(e->p.mdts && nlb << ns->shift > 1ull << (e->p.mdts + 12 + e->p.mpsmin)))
+		return PERMANENT(NVME_SC_INVALID_FIELD);
+	return emu_io_range(ns, slba, nlb, s->opcode == NVME_IO_WRITE);
+}
+
 uint16_t emu_io_read_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
 {
 	struct emu_ctrl *e = a->e;
@@ -153,11 +170,8 @@ uint16_t emu_io_read_write(struct emu_actor *a, struct emu_ns *ns, const struct 
 	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull;
 	uint64_t nbytes = nlb << ns->shift, off = slba << ns->shift;
 	uint32_t perm = s->opcode == NVME_IO_READ ? EMU_DMA_WRITE : EMU_DMA_READ;
-	uint16_t st;
+	uint16_t st = emu_io_check(e, ns, s);
 
-	if (unlikely(e->p.mdts && nbytes > 1ull << (e->p.mdts + 12 + e->p.mpsmin)))
-		return PERMANENT(NVME_SC_INVALID_FIELD);
-	st = emu_io_range(ns, slba, nlb, s->opcode == NVME_IO_WRITE);
 	if (unlikely(st))
 		return st;
 	if (a->nr_hold + 8 > a->max_hold)
@@ -232,7 +246,7 @@ uint16_t emu_io_exec(struct emu_actor *a, const struct nvme_sqe *s)
 	case NVME_IO_VERIFY:
 		return emu_io_verify(a, ns, s);
 	case NVME_IO_WRITE:
-		if (unlikely(e->power))
+		if (unlikely(e->power) && !emu_far_here(e, s))
 			return emu_power_write(a, ns, s);
 		return emu_io_read_write(a, ns, s);
 	default:

@@ -140,7 +140,7 @@ static int write_leaves(struct emu_iommu *io, const struct emu_span *span, uint6
 	for (uint64_t p = span->page; p < span->page + span->nr; p++, idx++) {
 		_Atomic uint64_t *chunk =
 			atomic_load_explicit(&io->leaves[p >> EMU_LEAF_SHIFT], memory_order_relaxed);
-		uint64_t leaf = perm ? (uint64_t)slot << 40 | idx << 2 | perm : 0;
+		uint64_t leaf = perm ? (uint64_t)slot << 40 | idx << 4 | perm : 0;
 
 		if (unlikely(!chunk)) {
 			if (!perm)
@@ -181,6 +181,7 @@ static int more_spans(struct emu_map *m, uint32_t *cap)
 
 static int lay_out(struct emu_iommu *io, struct emu_map *m, uint32_t slot, uint32_t flags)
 {
+	uint32_t perm = flags & (EMU_DMA_READ | EMU_DMA_WRITE);
 	uint64_t left = m->nr_pages, first = (uintptr_t)m->vaddr >> EMU_IO_SHIFT, want, phase;
 	bool contig = flags & EMU_DMA_CONTIG;
 	uint32_t cap = 1;
@@ -200,7 +201,7 @@ static int lay_out(struct emu_iommu *io, struct emu_map *m, uint32_t slot, uint3
 			break;
 		/* at once: the next run must not be cut from the same pages */
 		rc = write_leaves(io, &m->spans[m->nr_spans], m->nr_pages - left, slot,
-				  flags & EMU_LEAF_PERM);
+				  m->stage ? EMU_FAR(perm) : perm);
 		left -= m->spans[m->nr_spans++].nr;
 	}
 	return rc;
@@ -244,7 +245,7 @@ static void slot_put(struct emu_iommu *io, struct emu_map *m, uint32_t slot)
 	io->free_head = slot;
 }
 
-int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags,
+int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags, struct emu_stage *stage,
 		  struct emu_extent **ret_ext, size_t *ret_nr, uint64_t *ret_handle)
 {
 	uint64_t first = align_down((uintptr_t)vaddr, EMU_IO_PAGE);
@@ -254,7 +255,7 @@ int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t fla
 	uint64_t end;
 	int rc;
 
-	if (!nbytes || !(flags & EMU_LEAF_PERM))
+	if (!nbytes || !(flags & (EMU_DMA_READ | EMU_DMA_WRITE)))
 		return -EINVAL;
 	if (!vaddr || __builtin_add_overflow((uintptr_t)vaddr, nbytes, &end) ||
 	    end > UINT64_MAX - EMU_IO_PAGE)
@@ -267,6 +268,9 @@ int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t fla
 	}
 	m->vaddr = (uint8_t *)(uintptr_t)first;
 	m->nr_pages = (align_up(end, EMU_IO_PAGE) - first) >> EMU_IO_SHIFT;
+	m->stage = stage;
+	m->far_lo = (uintptr_t)vaddr;
+	m->far_hi = end;
 	rc = lay_out(io, m, slot, flags);
 	if (!rc) {
 		ext = malloc(m->nr_spans * sizeof(*ext));

@@ -15,15 +15,19 @@
 #define EMU_IO_SHIFT 12
 #define EMU_IO_PAGE (1u << EMU_IO_SHIFT)
 
-/* A leaf: permissions 1:0, page in the mapping 39:2, mapping slot 63:40. Zero: nothing is mapped. */
-#define EMU_LEAF_PERM 3u
+/* A leaf: permissions 3:0, page in the mapping 39:4, mapping slot 63:40. Zero: nothing is mapped. */
+#define EMU_LEAF_PERM 15u
 #define EMU_LEAF_SLOT(l) ((uint32_t)((l) >> 40))
-#define EMU_LEAF_PAGE(l) (((l) >> 2) & ((1ull << 38) - 1))
+#define EMU_LEAF_PAGE(l) (((l) >> 4) & ((1ull << 36) - 1))
+/* Far memory has permissions of its own, so whoever asks for memory that it can address misses it. */
+#define EMU_FAR(perm) ((perm) << 2)
 
 #define EMU_LEAF_SHIFT 16 /* leaves in a chunk */
 #define EMU_LEAF_CHUNKS (1u << 16)
 #define EMU_MAP_SHIFT 10
 #define EMU_MAP_CHUNKS (1u << 14)
+
+struct emu_stage;
 
 struct emu_span {
 	uint64_t page;
@@ -34,8 +38,10 @@ struct emu_span {
 struct emu_map {
 	struct emu_count users;
 	_Atomic uint32_t nr_rings; /* queue rings inside: unmapping takes them from their queues */
-	uint8_t *vaddr;
+	uint8_t *vaddr; /* of far memory its address there, which is never used as a pointer */
 	uint64_t nr_pages;
+	struct emu_stage *stage; /* what far memory is reached through; NULL: it is not far */
+	uint64_t far_lo, far_hi; /* the very bytes */
 	uint32_t gen;
 	uint32_t next_free;
 	uint32_t nr_spans;
@@ -61,7 +67,8 @@ struct emu_iommu {
 
 int emu_iommu_init(struct emu_iommu *io, uint64_t seed, uint32_t unit);
 void emu_iommu_done(struct emu_iommu *io);
-int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags,
+/* @stage: the memory is far, and @vaddr where it lies there. */
+int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t flags, struct emu_stage *stage,
 		  struct emu_extent **ret_ext, size_t *ret_nr, uint64_t *ret_handle);
 /* Take the leaves away and wait; the slot is kept until emu_iommu_unmap_finish(). */
 int emu_iommu_unmap_begin(struct emu_iommu *io, uint64_t handle, struct emu_map **ret);

@@ -87,28 +87,44 @@ static void harden(struct emu_power *p, const struct emu_write *w)
 	pthread_mutex_unlock(&p->lock);
 }
 
-uint16_t emu_power_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
+/* From @from, or as @s says. */
+static uint16_t write_any(struct emu_ctrl *e, struct emu_ns *ns, uint64_t slba, uint64_t nlb, bool fua,
+			  struct iovec *from, struct emu_actor *a, const struct nvme_sqe *s)
 {
-	struct emu_power *p = a->e->power;
-	uint64_t slba = le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
-	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull;
-	uint16_t st = emu_io_range(ns, slba, nlb, true);
+	struct emu_power *p = e->power;
 	enum keeping keep;
 	struct emu_write w;
+	uint16_t st = 0;
 	bool through;
 
-	if (st)
-		return st;
 	/* all of it: two writes to a block have one order, and an atomic one has no other in its middle */
 	pthread_mutex_lock(&p->lock);
-	keep = remember(a->e, ns, slba, nlb, &w);
-	through = write_through(a->e, le32_get(s->cdw12) & NVME_RW_FUA);
-	if (keep != KEEP_OLDEST)
+	keep = remember(e, ns, slba, nlb, &w);
+	through = write_through(e, fua);
+	if (keep != KEEP_OLDEST && from)
+		st = emu_io_errno(emu_backing_write(ns, slba << ns->shift, from, 1, from->iov_len, through),
+				  true);
+	else if (keep != KEEP_OLDEST)
 		st = emu_io_read_write(a, ns, s);
 	pthread_mutex_unlock(&p->lock);
 	if (!st && through && keep == KEEP_VERSIONS)
 		harden(p, &w);
 	return st;
+}
+
+uint16_t emu_power_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
+{
+	uint64_t slba = le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
+	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull;
+	uint16_t st = emu_io_range(ns, slba, nlb, true);
+
+	return st ? st : write_any(a->e, ns, slba, nlb, le32_get(s->cdw12) & NVME_RW_FUA, NULL, a, s);
+}
+
+uint16_t emu_power_write_from(struct emu_ctrl *e, struct emu_ns *ns, uint64_t off, struct iovec *from,
+			      bool fua)
+{
+	return write_any(e, ns, off >> ns->shift, from->iov_len >> ns->shift, fua, from, NULL, NULL);
 }
 
 int emu_power_zero(struct emu_ctrl *e, struct emu_ns *ns, uint64_t slba, uint64_t nlb, bool punch, bool fua)

@@ -13,6 +13,9 @@ void emu_power_free(struct emu_ctrl *e);
 
 /* What changes blocks, where e->power is. A status, or 0 or -errno. */
 uint16_t emu_power_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s);
+/* Whole blocks that were checked. */
+uint16_t emu_power_write_from(struct emu_ctrl *e, struct emu_ns *ns, uint64_t off, struct iovec *from,
+			      bool fua);
 int emu_power_zero(struct emu_ctrl *e, struct emu_ns *ns, uint64_t slba, uint64_t nlb, bool punch, bool fua);
 /* What was written to @ns before is durable. */
 void emu_power_flushed(struct emu_ctrl *e, struct emu_ns *ns);

@@ -14,6 +14,7 @@ void emu_prp_init(struct emu_prp *w, const struct nvme_sqe *s, uint64_t nbytes, 
 	w->next = le64_get(s->prp1);
 	w->prp2 = le64_get(s->prp2);
 	w->left = nbytes;
+	w->most = UINT64_MAX;
 	w->page_bytes = page_bytes;
 	w->state = PRP_FIRST;
 	w->entry = NULL;
@@ -89,7 +90,7 @@ static void iov_add(struct emu_actor *a, uint8_t *p, size_t n)
 
 /* The middle of a long list, as far as it lies in one mapping that is held and nothing is wrong with it: the rest is
  * for the walk, which also says what is wrong. */
-static uint64_t list_run(struct emu_actor *a, struct emu_prp *w, uint32_t perm)
+static uint64_t list_run(struct emu_actor *a, struct emu_prp *w, uint32_t perm, uint64_t most)
 {
 	const struct emu_hold *held = NULL;
 	uint64_t total = 0;
@@ -103,7 +104,7 @@ static uint64_t list_run(struct emu_actor *a, struct emu_prp *w, uint32_t perm)
 		return 0;
 	/* the last entry of a list page is not looked at: it may lead to another */
 	while (w->entry && (w->list & (EMU_IO_PAGE - 1)) < EMU_IO_PAGE - sizeof(le64_t) &&
-	       w->left > 2 * EMU_IO_PAGE && a->nr_iov < a->max_iov) {
+	       w->left > 2 * EMU_IO_PAGE && a->nr_iov < a->max_iov && total + EMU_IO_PAGE <= most) {
 		uint64_t leaf = emu_iommu_leaf(&a->e->io, w->next);
 		le64_t raw;
 
@@ -130,11 +131,12 @@ uint16_t emu_prp_next(struct emu_actor *a, struct emu_prp *w, uint32_t perm, uin
 	w->entry = NULL; /* what it pointed to was held for the last call */
 	if (w->state == PRP_FIRST && w->next & 3)
 		return BAD_OFFSET;
-	while (w->left && a->nr_iov < a->max_iov && a->nr_hold + 4 < a->max_hold) {
+	while (w->left && total < w->most && a->nr_iov < a->max_iov && a->nr_hold + 4 < a->max_hold) {
 		uint64_t in_page = min_u64(w->left, w->page_bytes - (w->next & (w->page_bytes - 1)));
 		uint64_t n = min_u64(in_page, EMU_IO_PAGE - (w->next & (EMU_IO_PAGE - 1)));
 		uint8_t *p = emu_translate(a, w->next, perm);
 
+		n = min_u64(n, w->most - total);
 		if (unlikely(!p))
 			return TRANSFER_ERROR;
 		iov_add(a, p, n);
@@ -146,7 +148,7 @@ uint16_t emu_prp_next(struct emu_actor *a, struct emu_prp *w, uint32_t perm, uin
 			st = page_after(a, w);
 			if (unlikely(st))
 				return st;
-			total += list_run(a, w, perm);
+			total += list_run(a, w, perm, w->most - total);
 		}
 	}
 	*ret_bytes = total;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* From a fetched command to its completion. */
-#include "emu/internal.h"
+#include "emu/far.h"
 
 void emu_finish(struct emu_actor *a, struct emu_cmd *c, uint16_t status)
 {
@@ -44,6 +44,10 @@ void emu_run(struct emu_actor *a, struct emu_cmd *c)
 	}
 	if (likely(c->sq->qid)) {
 		status = emu_io_exec(a, &c->sqe);
+		if (unlikely(status == EMU_STATUS_FAR)) {
+			status = emu_far_start(a, c);
+			silent = status == EMU_STATUS_BEGUN;
+		}
 	} else {
 		emu_stat_add(&e->admin_commands, 1);
 		status = emu_admin_exec(a, c, &c->dw0, &silent);

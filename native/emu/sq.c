@@ -2,7 +2,7 @@
 /* Submission queues: creation, doorbells, and an end that waits for everything on the way. */
 #include <stdlib.h>
 
-#include "emu/internal.h"
+#include "emu/far.h"
 
 #define NO_TAIL 0xffffffffu
 #define INVALID_DOORBELL_VALUE 1u
@@ -94,6 +94,9 @@ void emu_sq_delete(struct emu_actor *a, struct emu_sq *sq, uint16_t status)
 	emu_signal(a);
 	atomic_fetch_and_explicit(&e->live_sqs[sq->qid / 64], ~(1ull << sq->qid % 64), memory_order_release);
 	emu_count_wait_zero(&sq->busy);
+	/* those on far memory end as those on a thread do: with what comes of them */
+	if (emu_count_peek(&sq->far))
+		emu_far_drain(a, sq);
 
 	emu_cq_forget_sq(e, sq->cq, sq);
 	emu_lock(&sq->lock);
@@ -103,7 +106,9 @@ void emu_sq_delete(struct emu_actor *a, struct emu_sq *sq, uint16_t status)
 	emu_unlock(&sq->lock);
 	pthread_mutex_lock(&e->wait_lock);
 	free(sq->slots);
+	free(sq->jobs);
 	sq->slots = NULL;
+	sq->jobs = NULL;
 	sq->free_slot = NULL;
 	atomic_store_explicit(&sq->waiting, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&e->wait_lock);

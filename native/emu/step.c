@@ -3,11 +3,14 @@
  * Stepping: a host thread that waits for its own queue serves it, where that can be done at once. What cannot
  * is left at the head of the queue, in order, for the device threads.
  */
-#include "emu/internal.h"
+#include "emu/far.h"
+#include "support/barrier.h"
 
 #define STEP_BYTES (32u << 10)
 #define STEP_IOV 16
 #define STEP_HOLD 32
+#define STEP_COPY_NS \
+	(20 * NSEC_PER_USEC) /* what copies of small reads may take, before they are the device threads' */
 
 /* Nothing about the command makes it wait for a device, or for a script. */
 static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe *s)
@@ -49,13 +52,21 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 			break;
 		emu_fill_cmd(&c, sq, &sq->ring[head]);
 		c.status = at_once(e, sq, &c.sqe) ? emu_io_exec(a, &c.sqe) : EMU_STATUS_AGAIN;
-		if (c.status == EMU_STATUS_AGAIN) {
-			*ret_left = true;
-			break;
+		if (unlikely(c.status >= EMU_STATUS_FAR)) {
+			if (c.status == EMU_STATUS_FAR)
+				c.status = a->gather ? emu_far_start(a, &c) : EMU_STATUS_AGAIN;
+			if (c.status == EMU_STATUS_AGAIN) {
+				*ret_left = true;
+				break;
+			}
 		}
 		head = head + 1 == sq->size ? 0 : head + 1;
 		/* release: the entry was copied before the host may have it back */
 		atomic_store_explicit(&sq->head, head, memory_order_release);
+		if (unlikely(c.status == EMU_STATUS_BEGUN)) {
+			max--;
+			continue;
+		}
 		n++;
 		if (unlikely(c.status))
 			emu_error_log(e, &c, c.status);
@@ -74,14 +85,41 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 	return n;
 }
 
+static struct emu_gather *gather_init(struct emu_gather *g, struct emu_copy *copy)
+{
+	*g = (struct emu_gather){ .copy = copy, .max = EMU_FAR_STEP_COPIES };
+	return g;
+}
+
+/* A small copy takes no longer than handing it over. What does not end soon is left to the device threads. */
+static void await_copies(struct emu_actor *a, struct emu_sq *sq, uint32_t before)
+{
+	int64_t end = 0, now;
+
+	emu_gather_begin(a);
+	for (;;) {
+		emu_far_poll(a, sq);
+		if (emu_count_peek(&sq->far) <= before)
+			return;
+		now = now_ns();
+		end = end ? end : now + STEP_COPY_NS;
+		if (now >= end)
+			break;
+		cpu_relax();
+	}
+	emu_kick(a->e, sq->qid);
+}
+
 uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 {
 	struct iovec iov[STEP_IOV];
 	struct emu_hold hold[STEP_HOLD];
+	struct emu_copy copy[EMU_FAR_STEP_COPIES];
+	struct emu_gather gather;
 	struct emu_sq *sq;
 	struct emu_actor a;
 	bool left = false;
-	uint32_t n;
+	uint32_t n, far = 0;
 
 	if (unlikely(!e->step || !qid || qid > EMU_MAX_QID))
 		return 0;
@@ -109,8 +147,15 @@ uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 	a.nr_commands = 0;
 	a.scratch = NULL;
 	a.batch = NULL;
+	a.gather = NULL;
+	if (unlikely(atomic_load_explicit(&e->stages, memory_order_relaxed))) {
+		a.gather = gather_init(&gather, copy);
+		far = emu_count_peek(&sq->far);
+	}
 	a.reads = a.writes = a.read_bytes = a.written_bytes = 0;
 	n = serve(&a, sq, max, &left);
+	if (unlikely(a.gather))
+		await_copies(&a, sq, far);
 	if (left)
 		atomic_store_explicit(&sq->handoff, true, memory_order_relaxed);
 	emu_actor_release(&a);

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "emu/internal.h"
+#include "emu/far.h"
 
 /* Room in the heap for @nr more slots. */
 int emu_wait_reserve(struct emu_ctrl *e, uint32_t nr)
@@ -70,6 +70,36 @@ struct emu_cmd *emu_slot_get(struct emu_ctrl *e, const struct emu_cmd *c)
 void emu_slot_put(struct emu_ctrl *e, struct emu_cmd *slot)
 {
 	pthread_mutex_lock(&e->wait_lock);
+	slot_put(slot);
+	pthread_mutex_unlock(&e->wait_lock);
+}
+
+struct emu_job *emu_job_get(struct emu_ctrl *e, const struct emu_cmd *c)
+{
+	struct emu_sq *sq = c->sq;
+	struct emu_job *job = NULL;
+	struct emu_cmd *slot;
+
+	pthread_mutex_lock(&e->wait_lock);
+	if (!sq->jobs)
+		sq->jobs = calloc(sq->pool, sizeof(*sq->jobs));
+	slot = sq->jobs ? slot_get(c) : NULL;
+	if (slot) {
+		slot->state = EMU_CMD_FAR;
+		job = &sq->jobs[slot - sq->slots];
+		job->slot = slot;
+		/* while the command is on a thread, so whoever deletes the queue waits for it here or there */
+		emu_count_get(&sq->far, 1);
+	}
+	pthread_mutex_unlock(&e->wait_lock);
+	return job;
+}
+
+void emu_job_put(struct emu_ctrl *e, struct emu_cmd *slot, struct emu_cmd *ret)
+{
+	pthread_mutex_lock(&e->wait_lock);
+	*ret = *slot;
+	emu_count_get(&slot->sq->busy, 1);
 	slot_put(slot);
 	pthread_mutex_unlock(&e->wait_lock);
 }

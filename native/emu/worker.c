@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#include "emu/internal.h"
+#include "emu/far.h"
 #include "support/thread.h"
 
 #define MAX_HOLD (2 * EMU_IOV_MAX)
@@ -17,6 +17,7 @@ struct room {
 	struct iovec iov[EMU_IOV_MAX];
 	struct emu_hold hold[MAX_HOLD];
 	struct emu_cmd batch[EMU_BATCH];
+	struct emu_copy copy[EMU_IOV_MAX];
 	uint8_t scratch[EMU_SCRATCH_BYTES];
 };
 
@@ -26,19 +27,26 @@ static uint32_t fetch(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 	struct emu_ctrl *e = a->e;
 	uint32_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), n = 0;
 	uint64_t bytes = 0;
+	bool far = atomic_load_explicit(&e->stages, memory_order_relaxed), light = false;
 
 	max = min_u32(max, emu_sq_avail(a, sq));
 	max = min_u32(max, emu_sq_room(sq));
 	while (n < max && bytes < e->fetch_bytes) {
-		struct emu_cmd *c = &a->batch[n++];
+		struct emu_cmd *c = &a->batch[n];
 
+		/* copies that were gathered do not wait for what may take its time */
+		if (unlikely(far) && n && light != emu_far_light(e, &sq->ring[head]))
+			break;
+		n++;
 		emu_fill_cmd(c, sq, &sq->ring[head]);
 		head = head + 1 == sq->size ? 0 : head + 1;
 		if (unlikely(sq->nr_aborts) && emu_sq_take_abort(sq, le16_get(c->sqe.cid)))
 			c->flags |= EMU_CMD_ABORTED;
 		/* a file may block for any command; memory for the bytes only */
+		if (unlikely(far))
+			light = emu_far_light(e, &c->sqe);
 		if (!e->nodata)
-			bytes += e->ns[0].fd < 0 ? emu_io_bytes(e, &c->sqe) : e->fetch_bytes;
+			bytes += e->ns[0].fd < 0 || light ? emu_io_bytes(e, &c->sqe) : e->fetch_bytes;
 	}
 	if (n) {
 		emu_count_get(&sq->busy, n);
@@ -62,8 +70,9 @@ static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 	emu_unlock(&sq->lock);
 	if (!n)
 		return false;
-	/* enough for another thread: wake one, which may wake the next */
-	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) && emu_work_left(a, sq))
+	/* enough for another thread: wake one, which may wake the next; and copies are looked after */
+	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
+	    (emu_work_left(a, sq) || emu_far_any(e)))
 		emu_kick(e, sq->qid);
 	if (e->nodata && sq->qid) {
 		emu_lock(&sq->cq->lock);
@@ -74,6 +83,7 @@ static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 	if (a->kept_cq)
 		emu_unlock(&a->kept_cq->lock);
 	a->kept_cq = NULL;
+	emu_gather_begin(a);
 	emu_actor_release(a);
 	emu_signal(a);
 	emu_actor_flush_stats(a, sq);
@@ -96,6 +106,7 @@ static bool run_timers(struct emu_actor *a)
 		    emu_work_pending(a))
 			emu_kick(e, c.sq->qid);
 		emu_run(a, &c);
+		emu_gather_begin(a);
 		emu_actor_release(a);
 		emu_signal(a);
 		emu_actor_flush_stats(a, c.sq);
@@ -137,6 +148,8 @@ bool emu_pass(struct emu_actor *a)
 		emu_raise_event_bits(a);
 	did = run_timers(a);
 	did |= drain_full_queues(a);
+	if (emu_far_any(e))
+		did |= emu_far_poll(a, NULL);
 	sq = emu_arbitrate(a, &max);
 	did |= sq && serve(a, sq, max);
 	emu_actor_release(a);
@@ -148,12 +161,14 @@ static void *worker_main(void *arg)
 	struct emu_worker *w = arg;
 	struct emu_ctrl *e = w->e;
 	struct room *room = w->room;
+	struct emu_gather gather = { .copy = room->copy, .max = EMU_IOV_MAX };
 	struct emu_actor a = { .e = e,
 			       .iov = room->iov,
 			       .max_iov = EMU_IOV_MAX,
 			       .hold = room->hold,
 			       .max_hold = MAX_HOLD,
 			       .scratch = room->scratch,
+			       .gather = &gather,
 			       .batch = room->batch,
 			       .cursor = w->index };
 

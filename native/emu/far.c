@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: MIT */
+/* A command on far memory, from its beginning to its completion. */
+#include "emu/far.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "emu/power.h"
+
+#define TRANSFER_ERROR NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_DATA_TRANSFER)
+#define INTERNAL NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INTERNAL)
+#define ABORTED NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_REQUESTED)
+#define LIGHT_BYTES (32u << 10)
+#define NAP_NS (20 * NSEC_PER_USEC)
+
+/* No command goes on: what is under way is awaited, and nothing is begun. */
+static bool stopped(struct emu_ctrl *e)
+{
+	return atomic_load_explicit(&e->halted, memory_order_seq_cst) ||
+	       atomic_load_explicit(&e->io.off, memory_order_seq_cst);
+}
+
+bool emu_far_light(struct emu_ctrl *e, const struct nvme_sqe *s)
+{
+	const struct emu_ns *ns;
+
+	if (s->opcode != NVME_IO_READ || !emu_far_here(e, s) || emu_io_bytes(e, s) > LIGHT_BYTES)
+		return false;
+	ns = emu_ns_find(e, le32_get(s->nsid));
+	return ns && (ns->nowait || ns->memory_like);
+}
+
+static uint64_t piece_bytes(struct emu_ctrl *e, struct emu_ns *ns)
+{
+	return max_u64(EMU_FAR_CHUNK, e->power ? (e->p.awupf + 1ull) << ns->shift : 0);
+}
+
+/* Off the list of jobs, and its slot; the mapping may go. The command is on this thread (sq->busy). */
+static void leave(struct emu_job *job, struct emu_cmd *ret)
+{
+	struct emu_map *m = job->map;
+
+	emu_job_put(job->e, job->slot, ret);
+	emu_count_put(&m->users, 1);
+}
+
+static void left(struct emu_ctrl *e, struct emu_sq *sq)
+{
+	emu_count_put(&sq->busy, 1);
+	atomic_fetch_sub_explicit(&e->nr_far, 1, memory_order_relaxed);
+	emu_count_put(&sq->far, 1);
+}
+
+static void finish(struct emu_actor *a, struct emu_job *job)
+{
+	struct emu_ctrl *e = job->e;
+	uint64_t nbytes = job->nbytes;
+	uint16_t status = job->status;
+	uint32_t why = job->why;
+	struct emu_cmd c;
+
+	leave(job, &c); /* somebody else's from here on */
+	c.dw0 = why;
+	if (!status && c.sqe.opcode == NVME_IO_WRITE) {
+		a->writes++;
+		a->written_bytes += nbytes;
+	} else if (!status) {
+		a->reads++;
+		a->read_bytes += nbytes;
+	}
+	emu_finish(a, &c, status);
+	emu_actor_flush_stats(a, c.sq);
+	left(e, c.sq);
+}
+
+/* It has not begun, and is for somebody else to begin. */
+static uint16_t give_up(struct emu_job *job)
+{
+	struct emu_ctrl *e = job->e;
+	struct emu_cmd c;
+
+	leave(job, &c);
+	left(e, c.sq);
+	return EMU_STATUS_AGAIN;
+}
+
+/* The far addresses of the next piece, in a->iov. */
+static uint16_t walk(struct emu_actor *a, struct emu_job *job, uint64_t *ret_bytes)
+{
+	uint32_t perm = job->opcode == NVME_IO_READ ? EMU_DMA_WRITE : EMU_DMA_READ;
+	const struct emu_map *m = job->map;
+	uint64_t most = piece_bytes(job->e, job->ns), lo;
+	uint16_t st;
+
+	most = min_u64(most, job->walk.left);
+	job->walk.most = most;
+	st = emu_prp_next(a, &job->walk, EMU_FAR(perm), ret_bytes);
+	if (st)
+		return st;
+	/* one registration for a command; what shares its first and last IO page is not reached */
+	for (uint32_t i = 0; i < a->nr_hold; i++)
+		if (a->hold[i].map->stage && a->hold[i].map != m)
+			return TRANSFER_ERROR;
+	for (uint32_t i = 0; i < a->nr_iov; i++) {
+		lo = (uintptr_t)a->iov[i].iov_base;
+		if (lo < m->far_lo || lo + a->iov[i].iov_len > m->far_hi) {
+			emu_fault_note(a);
+			return TRANSFER_ERROR;
+		}
+	}
+	/* pieces are whole blocks: a raw host's scattered pages may be more than one walk takes */
+	return *ret_bytes == most ? 0 : TRANSFER_ERROR;
+}
+
+static void wait_for_room(struct emu_stage *r, struct emu_job *job, bool first)
+{
+	if (!r->waiting) {
+		job->next = NULL;
+		r->waiting = r->waiting_last = job;
+	} else if (first) {
+		job->next = r->waiting;
+		r->waiting = job;
+	} else {
+		job->next = NULL;
+		r->waiting_last->next = job;
+		r->waiting_last = job;
+	}
+}
+
+/* The next piece of the ring for @job, or a status. NULL without one: the job waits for room, from where it was @before,
+ * and is another thread's. @again: it has waited already. */
+static struct emu_chunk *take(struct emu_actor *a, struct emu_job *job, const struct emu_prp *before,
+			      uint64_t nbytes, bool again, uint16_t *ret_status)
+{
+	struct emu_stage *r = job->map->stage;
+	struct emu_chunk *c = NULL;
+
+	pthread_mutex_lock(&r->lock);
+	if (job->status) {
+		*ret_status = job->status;
+	} else if (emu_stage_fits(r, (uint32_t)nbytes) && (again || !r->waiting)) {
+		c = emu_chunk_take(r, job, (uint32_t)nbytes);
+		c->off = job->off;
+		job->nr_chunks++;
+	} else if (a->nowait) {
+		*ret_status = EMU_STATUS_AGAIN;
+	} else {
+		job->walk = *before;
+		wait_for_room(r, job, again);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return c;
+}
+
+static void untake(struct emu_job *job, struct emu_chunk *c)
+{
+	struct emu_stage *r = job->map->stage;
+
+	pthread_mutex_lock(&r->lock);
+	emu_chunk_give(r, c);
+	job->nr_chunks--;
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* From the backing; what was gathered does not wait for it, where it has to wait. */
+static uint16_t fill(struct emu_actor *a, struct emu_job *job, struct emu_chunk *c)
+{
+	struct iovec one = { c->near, c->nbytes };
+	int rc = -EAGAIN;
+
+	if (a->nowait || a->gather->first)
+		rc = emu_backing_read(job->ns, c->off, &one, 1, c->nbytes, true);
+	if (rc == -EAGAIN && !a->nowait) {
+		one = (struct iovec){ c->near, c->nbytes };
+		emu_gather_begin(a);
+		rc = emu_backing_read(job->ns, c->off, &one, 1, c->nbytes, false);
+	}
+	return emu_io_errno(rc, false);
+}
+
+/* Begin pieces as long as there are some, and room. */
+static uint16_t advance(struct emu_actor *a, struct emu_job *job, bool again)
+{
+	struct emu_stage *r = job->map->stage;
+	struct emu_prp before;
+	struct emu_chunk *c;
+	uint16_t st = 0;
+	uint64_t got;
+	bool over;
+
+	while (job->walk.left && !st) {
+		if (stopped(job->e)) {
+			st = ABORTED;
+			break;
+		}
+		before = job->walk;
+		st = walk(a, job, &got);
+		if (st)
+			break;
+		c = take(a, job, &before, got, again, &st);
+		if (!c && !st) {
+			emu_actor_release(a);
+			return EMU_STATUS_BEGUN;
+		}
+		if (c && job->opcode == NVME_IO_READ)
+			st = fill(a, job, c);
+		if (c && st)
+			untake(job, c);
+		else if (c)
+			emu_gather_add(a, c, job->opcode != NVME_IO_READ);
+		if (!st)
+			job->off += got;
+		emu_actor_release(a);
+	}
+	emu_actor_release(a);
+	if (st == EMU_STATUS_AGAIN)
+		return give_up(job);
+	pthread_mutex_lock(&r->lock);
+	job->begun = true;
+	if (st && !job->status)
+		job->status = st;
+	over = !job->nr_chunks;
+	pthread_mutex_unlock(&r->lock);
+	if (over)
+		finish(a, job);
+	return EMU_STATUS_BEGUN;
+}
+
+static void job_init(struct emu_job *job, struct emu_ctrl *e, struct emu_ns *ns, struct emu_map *m,
+		     const struct nvme_sqe *s)
+{
+	uint64_t slba = le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
+	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull;
+
+	job->e = e;
+	job->map = m;
+	job->ns = ns;
+	job->off = slba << ns->shift;
+	job->nbytes = nlb << ns->shift;
+	job->opcode = s->opcode;
+	job->begun = false;
+	job->status = 0;
+	job->why = 0;
+	job->nr_chunks = 0;
+	emu_prp_init(&job->walk, s, job->nbytes, atomic_load_explicit(&e->page_bytes, memory_order_relaxed));
+}
+
+uint16_t emu_far_start(struct emu_actor *a, const struct emu_cmd *c)
+{
+	struct emu_ctrl *e = a->e;
+	const struct nvme_sqe *s = &c->sqe;
+	struct emu_ns *ns = emu_ns_find(e, le32_get(s->nsid));
+	uint32_t perm = s->opcode == NVME_IO_READ ? EMU_DMA_WRITE : EMU_DMA_READ;
+	struct emu_job *job;
+	struct emu_map *m;
+	uint16_t st = ns ? emu_io_check(e, ns, s) : INTERNAL;
+
+	if (st)
+		return st;
+	emu_actor_release(a);
+	if (!emu_translate(a, le64_get(s->prp1), EMU_FAR(perm)))
+		return TRANSFER_ERROR;
+	m = a->hold[0].map;
+	job = emu_job_get(e, c);
+	if (!job) {
+		emu_actor_release(a);
+		return INTERNAL;
+	}
+	/* while this actor holds it */
+	emu_count_get(&m->users, 1);
+	atomic_fetch_add_explicit(&e->nr_far, 1, memory_order_seq_cst);
+	job_init(job, e, ns, m, s);
+	return advance(a, job, false);
+}
+
+static uint16_t compare(struct emu_actor *a, struct emu_job *job, const struct emu_chunk *c)
+{
+	for (uint32_t at = 0; at < c->nbytes;) {
+		uint32_t n = min_u32(c->nbytes - at, EMU_SCRATCH_BYTES);
+		struct iovec one = { a->scratch, n };
+		int rc = emu_backing_read(job->ns, c->off + at, &one, 1, n, false);
+
+		if (rc)
+			return emu_io_errno(rc, false);
+		if (memcmp(c->near + at, a->scratch, n))
+			return NVME_STATUS(NVME_SCT_MEDIA, NVME_SC_COMPARE_FAILURE) | EMU_DNR;
+		at += n;
+	}
+	return 0;
+}
+
+/* It was copied out of far memory: now it is as if it had come from memory here. */
+static uint16_t land(struct emu_actor *a, struct emu_job *job, const struct emu_chunk *c)
+{
+	struct iovec one = { c->near, c->nbytes };
+	struct emu_ns *ns = job->ns;
+	bool fua = le32_get(job->slot->sqe.cdw12) & NVME_RW_FUA;
+
+	if (job->opcode == NVME_IO_COMPARE)
+		return compare(a, job, c);
+	if (unlikely(job->e->power))
+		return emu_power_write_from(job->e, ns, c->off, &one, fua);
+	fua |= !atomic_load_explicit(&job->e->write_cache, memory_order_relaxed);
+	return emu_io_errno(emu_backing_write(ns, c->off, &one, 1, c->nbytes, fua), true);
+}
+
+static void piece_over(struct emu_actor *a, struct emu_stage *r, struct emu_chunk *c)
+{
+	struct emu_job *job = c->job;
+	uint16_t st = 0;
+	bool over, kick;
+
+	if (c->failed)
+		st = TRANSFER_ERROR;
+	else if (job->opcode != NVME_IO_READ && !c->spoiled)
+		st = stopped(job->e) ? ABORTED : land(a, job, c);
+	pthread_mutex_lock(&r->lock);
+	if (st && !job->status) {
+		job->status = st;
+		job->why = c->why;
+	}
+	emu_chunk_give(r, c);
+	over = !--job->nr_chunks && job->begun;
+	kick = a->nowait && r->waiting;
+	pthread_mutex_unlock(&r->lock);
+	if (over)
+		finish(a, job);
+	if (kick)
+		emu_kick(a->e, 0);
+}
+
+/* Under stage->lock: may this actor go on with it? */
+static bool mine(const struct emu_actor *a, const struct emu_chunk *c, const struct emu_sq *sq)
+{
+	/* a stepper's time is bounded: it lands nothing, and sees to nobody else's */
+	return !a->nowait || (c->job->slot->sq == sq && c->job->opcode == NVME_IO_READ);
+}
+
+/* Pieces whose copies are over, off the list. */
+static struct emu_chunk *collect(struct emu_actor *a, struct emu_stage *r, const struct emu_sq *sq)
+{
+	const struct emu_dma_ops *ops = a->e->dma;
+	struct emu_chunk *c, **p, *over = NULL, **end = &over, *last = NULL;
+	uint64_t ticket = 0;
+	bool asked = false;
+	uint32_t why = 0;
+	int rc = 1;
+
+	/* somebody else is at it */
+	if (pthread_mutex_trylock(&r->lock))
+		return NULL;
+	for (p = &r->under_way; (c = *p);) {
+		if (c->begun && mine(a, c, sq) && !(asked && ticket == c->ticket)) {
+			rc = ops->poll(r->place, c->ticket, &why);
+			ticket = c->ticket;
+			asked = true;
+		}
+		if (!mine(a, c, sq) || (c->begun && !rc)) {
+			last = c;
+			p = &c->next;
+			continue;
+		}
+		if (c->begun && rc < 0 && !c->failed) {
+			c->failed = true;
+			c->why = why;
+		}
+		c->spoiled = c->job->status;
+		*p = c->next;
+		c->next = NULL;
+		*end = c;
+		end = &c->next;
+	}
+	r->under_way_last = last;
+	pthread_mutex_unlock(&r->lock);
+	return over;
+}
+
+static struct emu_job *next_waiting(struct emu_ctrl *e, struct emu_stage *r)
+{
+	struct emu_job *job;
+
+	pthread_mutex_lock(&r->lock);
+	job = r->waiting;
+	if (job && !stopped(e) &&
+	    !emu_stage_fits(r, (uint32_t)min_u64(job->walk.left, piece_bytes(e, job->ns))))
+		job = NULL;
+	if (job)
+		r->waiting = job->next;
+	pthread_mutex_unlock(&r->lock);
+	return job;
+}
+
+bool emu_far_poll(struct emu_actor *a, struct emu_sq *sq)
+{
+	struct emu_ctrl *e = a->e;
+	struct emu_stage *r = atomic_load_explicit(&e->stages, memory_order_acquire);
+	struct emu_chunk *c, *next;
+	struct emu_job *job;
+	bool any = false;
+
+	for (; r; r = r->next) {
+		for (c = collect(a, r, sq); c; c = next) {
+			next = c->next;
+			piece_over(a, r, c);
+			any = true;
+		}
+		while (!a->nowait && (job = next_waiting(e, r))) {
+			advance(a, job, true);
+			any = true;
+		}
+		if (a->gather)
+			emu_gather_begin(a);
+	}
+	emu_signal(a);
+	if (any)
+		atomic_store_explicit(&e->far_naps, 0, memory_order_relaxed);
+	return any;
+}
+
+void emu_far_drain(struct emu_actor *a, struct emu_sq *sq)
+{
+	const struct timespec nap = { 0, NAP_NS };
+
+	while (emu_count_peek(&sq->far))
+		if (!emu_far_poll(a, sq))
+			nanosleep(&nap, NULL);
+	/* whoever ended the last one has let go of the queue */
+	emu_count_wait_zero(&sq->far);
+}

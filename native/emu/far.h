@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Commands on far memory: memory that no thread here can address. A command becomes a job, in a slot of its queue,
+ * and its bytes go through a ring of staging memory, piece by piece: a read is read into a piece, which is then
+ * copied out there; what is written or compared is copied into a piece first. No thread waits for a copy: whoever
+ * looks next goes on with what is over, a device thread or a stepper.
+ *
+ * A job is counted in on its mapping from beginning to end, as an actor is on what it uses. Lock order: stage->lock
+ * before wait_lock; none is held while copies are begun.
+ */
+#ifndef EMU_FAR_H
+#define EMU_FAR_H
+
+#include "emu/internal.h"
+
+#define EMU_FAR_CHUNK (1u << 20) /* bytes of a piece at most: one is read while another is copied */
+#define EMU_STAGE_BYTES (16u << 20)
+#define EMU_STAGE_CHUNKS 1024u
+#define EMU_FAR_STEP_COPIES 32u
+#define EMU_FAR_GATHER_BYTES (64u << 10) /* not worth waiting for more */
+
+/* A piece of a ring. */
+struct emu_chunk {
+	struct emu_chunk *next; /* gathered, or under way */
+	struct emu_job *job;
+	uint8_t *near;
+	uint32_t nbytes;
+	uint32_t room; /* what it takes of the ring, with what was left over before its end */
+	uint32_t last_copy; /* while it is gathered */
+	uint32_t why; /* dword 0 of what failed */
+	bool failed;
+	bool begun; /* there is a ticket */
+	bool spoiled; /* its command has failed already */
+	bool taken;
+	uint64_t off; /* in the namespace */
+	uint64_t ticket;
+};
+
+struct emu_job {
+	struct emu_job *next; /* waiting for room in the ring */
+	struct emu_cmd *slot;
+	struct emu_ctrl *e;
+	struct emu_map *map; /* counted in on */
+	struct emu_ns *ns;
+	struct emu_prp walk;
+	uint64_t off; /* of what was not begun yet, in the namespace */
+	uint64_t nbytes;
+	uint8_t opcode;
+	/* under stage->lock */
+	bool begun; /* every piece was, or none will be any more */
+	uint16_t status;
+	uint32_t why;
+	uint32_t nr_chunks;
+};
+
+/* The staging memory of a place. Pieces are taken in order and given back in any. */
+struct emu_stage {
+	struct emu_stage *next;
+	void *place;
+	uint8_t *mem;
+	uint32_t nbytes;
+	pthread_mutex_t lock;
+	uint64_t head, tail; /* bytes ever taken, and given back */
+	uint32_t first, nr; /* chunks, in the order they were taken */
+	struct emu_chunk *under_way, *under_way_last;
+	struct emu_job *waiting, *waiting_last;
+	struct emu_chunk chunk[EMU_STAGE_CHUNKS];
+};
+
+/* Copies that are begun together, all of one ring and direction: neighbours become one. */
+struct emu_gather {
+	struct emu_stage *stage;
+	struct emu_chunk *first, *last;
+	bool out;
+	uint32_t n;
+	uint32_t max;
+	uint64_t nbytes;
+	struct emu_copy *copy;
+};
+
+/* staging.c */
+int emu_stage_for(struct emu_ctrl *e, void *place, struct emu_stage **ret);
+void emu_stages_done(struct emu_ctrl *e);
+/* Under stage->lock. */
+struct emu_chunk *emu_chunk_take(struct emu_stage *r, struct emu_job *job, uint32_t nbytes);
+void emu_chunk_give(struct emu_stage *r, struct emu_chunk *c);
+bool emu_stage_fits(const struct emu_stage *r, uint32_t nbytes);
+/* gather.c */
+void emu_gather_add(struct emu_actor *a, struct emu_chunk *c, bool out);
+void emu_gather_begin(struct emu_actor *a);
+
+/* far.c */
+/* Does the command's first byte lie in far memory? */
+static inline bool emu_far_here(struct emu_ctrl *e, const struct nvme_sqe *s)
+{
+	return emu_iommu_leaf(&e->io, le64_get(s->prp1)) & EMU_FAR(EMU_DMA_READ | EMU_DMA_WRITE);
+}
+
+/* Begin a command that emu_io_exec() answered EMU_STATUS_FAR for: EMU_STATUS_BEGUN, EMU_STATUS_AGAIN (a stepper's) or a
+ * status of the wire. */
+uint16_t emu_far_start(struct emu_actor *a, const struct emu_cmd *c);
+/* Go on with what is over; a stepper with reads of @sq only. Whether anything was. */
+bool emu_far_poll(struct emu_actor *a, struct emu_sq *sq);
+/* Every job of @sq is over when it returns. */
+void emu_far_drain(struct emu_actor *a, struct emu_sq *sq);
+/* A read that a device thread may gather with others, because it does not wait for a file. */
+bool emu_far_light(struct emu_ctrl *e, const struct nvme_sqe *s);
+
+static inline bool emu_far_any(struct emu_ctrl *e)
+{
+	return unlikely(atomic_load_explicit(&e->nr_far, memory_order_relaxed));
+}
+
+#endif
