@@ -4,6 +4,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#include "transport/emu_dmabuf.h"
+#include "transport/emu_gpu.h"
 
 static_assert(DMA_READ == EMU_DMA_READ && DMA_WRITE == EMU_DMA_WRITE && DMA_CONTIG == EMU_DMA_CONTIG,
 	      "mapping flags are passed through");
@@ -18,6 +22,8 @@ static_assert(sizeof(struct dma_extent) == sizeof(struct emu_extent) &&
 struct emu_transport {
 	struct pcie_dev dev;
 	struct emu_ctrl *e;
+	struct emu_dmabufs bufs;
+	pid_t pid;
 };
 
 static uint32_t op_reg_read32(void *t, uint32_t off)
@@ -56,9 +62,37 @@ static int op_dma_map(void *t, void *vaddr, size_t nbytes, uint32_t flags, struc
 	return 0;
 }
 
+/* GPU memory is reached through pinned memory, by copies that the GPU's engines do; a dma-buf as host memory. */
+static int op_dma_map_foreign(void *t, const struct mem_foreign *from, size_t nbytes, uint32_t flags,
+			      struct dma_mapping *ret)
+{
+	struct emu_transport *et = t;
+	struct emu_extent *ext;
+	uint64_t handle;
+	size_t nr;
+	int rc;
+
+	if (from->kind == MEM_FOREIGN_DMABUF)
+		return emu_dmabuf_map(&et->bufs, et->e, from, nbytes, flags, ret);
+	rc = emu_dma_map_far(et->e, from->kind, from->addr, nbytes, flags, &ext, &nr, &handle);
+	if (rc)
+		return rc;
+	*ret = (struct dma_mapping){ .extents = (struct dma_extent *)(void *)ext,
+				     .nr = nr,
+				     .handle = handle,
+				     .first_off = from->addr & (IO_PAGE - 1),
+				     .traits = MEM_STAGED };
+	return 0;
+}
+
 static int op_dma_unmap(void *t, uint64_t handle)
 {
-	return emu_dma_unmap(((struct emu_transport *)t)->e, handle);
+	struct emu_transport *et = t;
+	int rc = emu_dma_unmap(et->e, handle);
+
+	if (!rc)
+		emu_dmabuf_unmap(&et->bufs, handle);
+	return rc;
 }
 
 static int op_irq_bind(void *t, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding)
@@ -98,13 +132,22 @@ static void op_place(void *t, struct nvme_place *ret)
 	ret->iommu = NVME_IOMMU_OWN;
 }
 
-static void op_fork_child(void *t) { emu_fork_child(((struct emu_transport *)t)->e); }
+static void op_fork_child(void *t)
+{
+	struct emu_transport *et = t;
+
+	emu_fork_child(et->e);
+	emu_dmabufs_fork_child(&et->bufs);
+}
 
 static void op_close(void *t)
 {
 	struct emu_transport *et = t;
 
 	emu_free(et->e);
+	/* the parent's, in a forked child */
+	if (et->pid == getpid())
+		emu_dmabufs_done(&et->bufs);
 	free(et);
 }
 
@@ -115,6 +158,7 @@ static const struct pcie_ops emu_ops = {
 	.reg_write32 = op_reg_write32,
 	.reg_write64 = op_reg_write64,
 	.dma_map = op_dma_map,
+	.dma_map_foreign = op_dma_map_foreign,
 	.dma_unmap = op_dma_unmap,
 	.irq_bind = op_irq_bind,
 	.irq_unbind = op_irq_unbind,
@@ -133,17 +177,22 @@ int emu_transport_new(const struct emu_params *p, struct pcie_dev **ret, struct 
 {
 	struct emu_transport *et = calloc(1, sizeof(*et));
 	struct emu_state state;
-	int rc;
+	void *gpu = emu_gpu_new();
+	int rc = -ENOMEM;
 
-	if (!et) {
+	if (et && gpu)
+		rc = emu_new(p, &et->e, err, err_len);
+	else
 		snprintf(err, err_len, "no memory for an embedded controller");
-		return -ENOMEM;
-	}
-	rc = emu_new(p, &et->e, err, err_len);
 	if (rc) {
+		if (gpu)
+			emu_gpu_ops.close(gpu);
 		free(et);
 		return rc;
 	}
+	emu_set_dma(et->e, &emu_gpu_ops, gpu);
+	pthread_mutex_init(&et->bufs.lock, NULL);
+	et->pid = getpid();
 	emu_get_state(et->e, &state);
 	et->dev.ops = &emu_ops;
 	et->dev.t = et;
