@@ -71,7 +71,8 @@ def _reason(number: int) -> tuple[type[UGDSError], str]:
             )
         case errno.EINVAL:
             return MemoryLayoutError, (
-                "it is no dma-buf, or one whose exporter gives pieces that are no "
+                "it is no dma-buf (a memory file may stand for one where it is sealed "
+                "with F_SEAL_SHRINK), or one whose exporter gives pieces that are no "
                 "whole pages"
             )
         case errno.EBUSY:
@@ -86,7 +87,9 @@ def _reason(number: int) -> tuple[type[UGDSError], str]:
         case errno.EOPNOTSUPP:
             return CapabilityError, (
                 "this transport, the kernel helper as it was built, or the GPU driver "
-                "as it is loaded has no way to such memory; see aiougds check"
+                "as it is loaded has no way to such memory (the embedded controller "
+                "takes dma-bufs that can be mapped with mmap(), and memory of a GPU "
+                "whose runtime is loaded); see aiougds check"
             )
         case errno.ETIMEDOUT:
             return OperationTimeoutError, (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,26 +42,65 @@ if TYPE_CHECKING:
 @pytest.fixture
 def file() -> Iterator[int]:
     """A descriptor with a size, as a dma-buf has."""
-    fd = os.memfd_create("memory")
+    fd = os.memfd_create("memory", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, MIB)
     yield fd
     os.close(fd)
 
 
+@pytest.fixture
+def sealed(file: int) -> int:
+    """The same, of memory that nobody can take away from under a mapping."""
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return file
+
+
 @pytest.mark.few
-async def test_the_embedded_controller_has_no_way_to_it(
-    world: World, file: int
+async def test_what_the_embedded_controller_has_no_way_to(
+    world: World, file: int, tmp_path: Path
 ) -> None:
     async with world.open() as ns:
         with nothing_sent(ns):
-            with pytest.raises(CapabilityError, match="4096 bytes from byte 8192 on"):
+            with pytest.raises(MemoryLayoutError, match="4096 bytes from byte 8192 on"):
                 ns.register_dmabuf(file, 8192, 4096)
-            with pytest.raises(CapabilityError, match="aiougds check"):
-                ns.register_dmabuf(file, require_peer=True)
+            with pytest.raises(MemoryLayoutError, match="F_SEAL_SHRINK"):
+                ns.register_dmabuf(file)  # it could be cut short: that would end us
+            plain = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+            os.ftruncate(plain, MIB)
+            with pytest.raises(MemoryLayoutError, match="no dma-buf"):
+                ns.register_dmabuf(plain)
+            os.close(plain)
             if isinstance(ns, Namespace):
                 with pytest.raises(CapabilityError, match="at 0x7f0000010000"):
                     lowlevel.register_cuda(ns, 0x7F0000010000, 65536)
         assert ns.controller.statistics().mappings == 0
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("offset", [0, 4, 8192 + 512, 4096 + 4092])
+async def test_what_can_be_mapped_is_memory(
+    world: World, sealed: int, offset: int
+) -> None:
+    """A memory file stands for a dma-buf: it is read and written where it lies."""
+    nbytes = 5 * 4096
+    content = os.urandom(nbytes)
+    async with world.open() as ns:
+        async with ns.allocate(4096) as warm:
+            await ns.read(warm, offset=0)
+        before = descriptors()
+        with pytest.raises(MemoryLayoutError, match="require_peer=True"):
+            ns.register_dmabuf(sealed, require_peer=True)
+        os.pwrite(sealed, b"\xee" * MIB, 0)
+        os.pwrite(sealed, content, offset)
+        async with ns.register_dmabuf(sealed, offset, nbytes) as reg:
+            assert reg.placement == "system"
+            assert await ns.write(reg, offset=0) == nbytes
+            os.pwrite(sealed, bytes(nbytes), offset)
+            assert await ns.read(reg[4096:], offset=4096) == nbytes - 4096
+        assert descriptors() == before
+    there = os.pread(sealed, MIB, 0)
+    assert there[offset : offset + nbytes] == bytes(4096) + content[4096:]
+    assert set(there[:offset] + there[offset + nbytes :]) <= {0xEE}
 
 
 @pytest.mark.few
