@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiougds._buffer import Claim, Memory, describe, gpu_of, managed
 from aiougds._device_memory import Descriptor, DeviceMemory
 from aiougds._errors import (
-    CapabilityError,
     GPUError,
     MemoryFreedError,
     MemoryLayoutError,
@@ -26,6 +25,8 @@ from aiougds._gpu import pointers
 from aiougds._index import registered
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiougds._buffer import Where
     from aiougds._device import Device
     from aiougds._ffi import CData
@@ -64,7 +65,7 @@ class GPUMemory(DeviceMemory):
         readonly: bool = False,
         target_refusal: str = "",
         stream: int | None = None,
-        segments: Segments | None = None,
+        segments: Callable[[Device], Segments] | None = None,
     ) -> None:
         super().__init__(_KINDS[found[0].vendor], nbytes, addr=ptr)
         self.owner = owner
@@ -86,8 +87,11 @@ class GPUMemory(DeviceMemory):
             stream=self.stream,
         )
 
-    def cached(self, segments: Segments) -> GPUMemory:
-        """Return the same, to be registered with the whole of its allocation."""
+    def cached(self, segments: Callable[[Device], Segments]) -> GPUMemory:
+        """Return the same, to be registered with the whole of its allocation.
+
+        ``segments`` answers the cache of a controller.
+        """
         made = self.part(0, self.nbytes)
         made._segments = segments
         return made
@@ -131,18 +135,14 @@ class GPUMemory(DeviceMemory):
 
     def map(self, device: Device, ret_handle: CData) -> tuple[int, int]:
         self.check_there()
+        if self._segments is not None:
+            self._segments(device).hold(device, self)
         shared = self._map_within(device, ret_handle)
-        if shared is None and self._segments is not None:
-            self._segments.hold(device, self)
-            shared = self._map_within(device, ret_handle)
         if shared is not None:
             return 0, shared
         code, traits = super().map(device, ret_handle)
         if code == -EOPNOTSUPP:  # the transport has no way to the address itself
-            try:
-                fd, offset = self.export()
-            except (CapabilityError, GPUError):
-                return code, traits
+            fd, offset = self.export()
             code, traits = self._map_dmabuf(device, fd, offset, ret_handle)
         return code, traits
 
@@ -245,7 +245,10 @@ def memory_of(obj: object) -> Memory:
         return _found(memory)
     if type(memory.owner) is tuple and memory.owner is obj and memory.nbytes:
         # A bare pointer says nothing: a runtime in use may know that it is its own.
-        pointer = pointers.of_loaded(memory.ptr)
+        try:
+            pointer = pointers.of_loaded(memory.ptr)
+        except GPUError:  # a lost context is no reason to refuse host memory
+            pointer = None
         if pointer is not None and pointer.kind != pointers.HOST:
             return _as_found(memory, pointer, f"{memory.nbytes} bytes", None)
     return memory

@@ -105,7 +105,7 @@ def register(
                 "cached=True: the memory is no GPU's, and only allocations of GPUs are "
                 "kept registered; leave it out"
             )
-        memory = memory.cached(segments_of(device))
+        memory = memory.cached(segments_of)
     return kind(memory, device)
 
 

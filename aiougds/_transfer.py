@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import operator
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex, TypeVarTuple
 
 from aiougds import _order
 from aiougds._buffer import Memory
@@ -42,11 +42,14 @@ from aiougds._options import MODES, one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice, fresh_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiougds._device import Device
     from aiougds._ffi import CData
     from aiougds._mapping import Keeps
     from aiougds._options import Mode
 
+Args = TypeVarTuple("Args")
 BOUNCE_BYTES: Final = 256 << 10
 MOST: Final = (1 << 64) - 1
 READ: Final = lib.UGDS_OP_READ
@@ -415,6 +418,13 @@ async def _bounced(
     return length
 
 
+async def _copy(memory: Memory, copy: Callable[[*Args], None], *args: *Args) -> None:
+    if memory.host:
+        copy(*args)
+    else:  # a GPU's runtime may have it wait for all that streams are doing
+        await current_home().off_loop(lambda: copy(*args))
+
+
 async def _copied(
     window: Window,
     place: Place,
@@ -441,10 +451,10 @@ async def _copied(
             take = min(length - done, BOUNCE_BYTES - head)
             blocks = -(-(head + take) // lba) * lba
             if op & 0xFF != READ:
-                memory.copy_out(base, start + done, take)
+                await _copy(memory, memory.copy_out, base, start + done, take)
             await issue(window, bounce, blocks, pos - head, op, clock.left())
             if op & 0xFF == READ:
-                memory.copy_in(start + done, base + head, take)
+                await _copy(memory, memory.copy_in, start + done, base + head, take)
             done += take
     finally:
         await _give_bounce(device, mapping)

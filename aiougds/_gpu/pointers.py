@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiougds._errors import CapabilityError, MemoryFreedError
@@ -18,6 +19,7 @@ HOST: Final = lib.UGDS_GPU_MEM_HOST
 MANAGED: Final = lib.UGDS_GPU_MEM_MANAGED
 BOTH: Final[tuple[Runtime, ...]] = ("cuda", "hip")
 PAGE_BYTES: Final = 64 << 10  # what NVIDIA's GPUs map to the bus
+HOST_PAGE_BYTES: Final = mmap.PAGESIZE  # what runtimes export is of whole ones
 
 
 class Pointer(NamedTuple):
@@ -129,11 +131,12 @@ def pieces(first: Pointer, addr: int, nbytes: int) -> tuple[Pointer, ...]:
 
 
 def allocate(runtimes: tuple[Runtime, ...], device: int, nbytes: int) -> Pointer:
-    """Return fresh memory of the first runtime that is there.
+    """Return fresh memory of the first runtime that is there, in pages of its own.
 
     Its content is whatever was there.
     """
     vendor = usable(runtimes)[0]
+    nbytes = -(-nbytes // PAGE_BYTES) * PAGE_BYTES
     native, code = ffi.new("struct ugds_gpu_pointer *"), ffi.new("int *")
     result = lib.ugds_gpu_alloc(vendor, device, nbytes, native, code)
     if result < 0:
@@ -150,19 +153,26 @@ def free(pointer: Pointer) -> None:
 def export(found: tuple[Pointer, ...], addr: int, nbytes: int) -> tuple[int, int]:
     """Return a dma-buf's descriptor and where in it the range begins.
 
-    Of its 64 KiB pages where the runtime gives those, else of its whole allocation.
+    Of its 64 KiB pages where the runtime gives those, else of pages of the host, else
+    of its whole allocation.
     """
     first, last = found[0].base, found[-1].end
-    start = max(first, addr // PAGE_BYTES * PAGE_BYTES)
-    end = min(last, -(-(addr + nbytes) // PAGE_BYTES) * PAGE_BYTES)
-    ranges = [(start, end), (first, last)]
     native, fd, code = found[0].native(), ffi.new("int *"), ffi.new("int *")
     result = -1
-    for start, end in ranges:
+    for page in (PAGE_BYTES, HOST_PAGE_BYTES, 0):
+        start, end = first, last
+        if page:
+            start = addr // page * page
+            end = -(-(addr + nbytes) // page) * page
+            if start < first or end > last:
+                continue
         result = lib.ugds_gpu_export(native, start, end - start, 0, fd, code)
         if result >= 0:
             return int(fd[0]), addr - start
-    what = f"{nbytes} bytes at {addr:#x} of {found[0].place} cannot be exported"
+    what = (
+        f"{nbytes} bytes at {addr:#x} of {found[0].place}, in an allocation of "
+        f"{last - first}, cannot be exported (what can is whole pages of the host)"
+    )
     raise gpu_error(found[0].vendor, code[0], what, -result)
 
 
