@@ -13,15 +13,16 @@ from typing import Final
 from aiougds.blocking import Batch
 
 AWAITED: Final = {
-    "aclose", "admin", "compare", "deallocate", "error_log", "flush", "harvest",
-    "identify", "log_page", "map", "read", "read_many", "reset", "smart_log", "verify",
-    "write", "write_many", "write_zeroes",
+    "aclose", "admin", "clear_registration_cache", "compare", "deallocate", "error_log",
+    "flush", "harvest", "identify", "log_page", "map", "read", "read_many", "reset",
+    "smart_log", "verify", "write", "write_many", "write_zeroes",
 }  # fmt: skip
 OF_BATCH: Final = {"aclose", "harvest"}
 WRAPPED: Final = {
     "allocate",
     "as_completed",
     "batch",
+    "export_dmabuf",
     "namespace",
     "region",
     "register",

@@ -144,36 +144,24 @@ SOFT_EXPORT int cuDevicePrimaryCtxRetain(uintptr_t *ctx, int device)
 	return SOFT_OK;
 }
 
-/* The last release ends it. */
-static int release(int device, bool *ret_last)
+SOFT_EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 {
-	SOFT_LOCK();
+	CALL();
 
 	if (!soft_device_exists(device))
 		return SOFT_INVALID_DEVICE;
 	if (!soft_primary(device)->retains)
 		return SOFT_INVALID_CONTEXT;
-	*ret_last = !--soft_primary(device)->retains;
+	if (!--soft_primary(device)->retains)
+		soft_primary_reset(device);
 	return SOFT_OK;
-}
-
-SOFT_EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
-{
-	SOFT_CALL();
-	bool last = false;
-	int code = release(device, &last);
-
-	if (last)
-		soft_ctx_end(soft_primary(device));
-	return code;
 }
 
 SOFT_EXPORT int cuDevicePrimaryCtxReset_v2(int device)
 {
-	SOFT_CALL();
-	if (!soft_device_exists(device))
-		return SOFT_INVALID_DEVICE;
-	soft_ctx_end(soft_primary(device));
+	CALL();
+
+	soft_primary_reset(device);
 	return SOFT_OK;
 }
 
@@ -220,27 +208,18 @@ SOFT_EXPORT int cuCtxCreate_v4(uintptr_t *ctx, const void *params, unsigned flag
 	return cuCtxCreate_v2(ctx, flags, device);
 }
 
-static struct soft_ctx *of_its_own(uintptr_t handle)
+SOFT_EXPORT int cuCtxDestroy_v2(uintptr_t ctx)
 {
-	SOFT_LOCK();
-	struct soft_ctx *c = soft_ctx_find(handle);
+	CALL();
+	struct soft_ctx *c = soft_ctx_find(ctx);
 	struct soft_thread *t = soft_thread();
 
 	if (!c || c->primary)
-		return NULL;
+		return SOFT_INVALID_CONTEXT;
+	soft_ctx_destroy(c);
+	pthread_cond_broadcast(&soft_progress);
 	if (t->depth && t->stack[t->depth - 1] == c)
 		t->depth--;
-	return c;
-}
-
-SOFT_EXPORT int cuCtxDestroy_v2(uintptr_t ctx)
-{
-	SOFT_CALL();
-	struct soft_ctx *c = of_its_own(ctx);
-
-	if (!c)
-		return SOFT_INVALID_CONTEXT;
-	soft_ctx_end(c);
 	return SOFT_OK;
 }
 

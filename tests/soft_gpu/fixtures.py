@@ -65,8 +65,7 @@ def _lent(gpu: SoftGPU, request: pytest.FixtureRequest) -> Iterator[SoftGPU]:
     try:
         # A test that failed holds on to things, and lost devices give nothing back.
         if not request.node.stash.get(FAILED, False) and not gpu.lost:
-            leaks = gpu.leaks()
-            assert not leaks, f"left on the GPU: {', '.join(leaks)}"
+            assert not gpu.leaks(), "left on the GPU"
     finally:
         gpu.reset()
 

@@ -149,7 +149,8 @@ SOFT_EXPORT int hipDeviceSynchronize(void)
 
 SOFT_EXPORT int hipDeviceReset(void)
 {
-	SOFT_CALL();
-	soft_ctx_end(soft_primary(soft_thread()->device));
+	CALL();
+
+	soft_primary_reset(soft_thread()->device);
 	return SOFT_OK;
 }

@@ -1,0 +1,160 @@
+"""stream=: the order between a stream's work and an awaited transfer."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from gpu.objects import CudaArray, Tensor
+from gpu.rig import GPU
+from helpers.model import PAGE, pattern
+from helpers.world import MIB, World, nothing_sent
+
+from aiougds import (
+    ArgumentTypeError,
+    CapabilityError,
+    GPUContextError,
+    GPUError,
+    OperationTimeoutError,
+)
+
+pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
+SMALL = {"size": MIB, "lba": 512}
+LONG_S = 0.05
+
+
+async def test_a_write_moves_what_the_stream_makes(world: World, gpu: GPU) -> None:
+    """Registered, not registered, many at once, pinned host memory."""
+    ptr = gpu.alloc(2 * PAGE, fill=0)
+    pinned = gpu.api.pinned(PAGE)
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, 2 * PAGE)) as reg:
+
+        async def stored(value: int, at: int = 0, nbytes: int = PAGE) -> bool:
+            async with ns.allocate(nbytes) as host:
+                await ns.read(host, offset=at)
+                return bytes(host.view) == bytes([value]) * nbytes
+
+        def make(value: int, where: int = ptr, nbytes: int = PAGE) -> None:
+            gpu.soft.kernel(stream, seconds=LONG_S)
+            gpu.api.fill(where, value, nbytes, stream)
+
+        make(1)
+        await ns.write(reg[:PAGE], offset=0, stream=stream)
+        assert await stored(1)
+        make(2)
+        await ns.write(Tensor(ptr, PAGE), offset=0, stream=stream)
+        assert await stored(2)
+        make(3, nbytes=2 * PAGE)
+        pairs = [(reg[PAGE:], 0), (reg[:PAGE], PAGE)]
+        assert await ns.write_many(pairs, stream=stream) == [PAGE, PAGE]
+        assert await stored(3, nbytes=2 * PAGE)
+        make(4, where=pinned)
+        await ns.write((pinned, PAGE, gpu.name), offset=0, stream=stream)
+        assert await stored(4)
+        make(5)  # an array that names its stream is ordered by itself
+        await ns.write(CudaArray(ptr, PAGE, stream=stream), offset=0)
+        assert await stored(5)
+        gpu.soft.kernel(stream, seconds=LONG_S)
+        gpu.api.fill(ptr, 6, PAGE, stream)
+        await ns.write(reg[:PAGE], offset=0)  # says nothing of a stream
+        assert await stored(5)
+        await ns.write(reg[:PAGE], offset=0, stream=stream)
+    gpu.api.free_pinned(pinned)
+
+
+async def test_a_read_overwrites_nothing_in_use(world: World, gpu: GPU) -> None:
+    """An asynchronous fill of before loses against the read."""
+    ptr = gpu.alloc(PAGE)
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
+        await ns.write(pattern(PAGE, 1), offset=0)
+        for obj in (reg, Tensor(ptr, PAGE)):
+            gpu.soft.kernel(stream, seconds=LONG_S)
+            gpu.api.fill(ptr, 0, PAGE, stream)
+            await ns.read(obj, offset=0, stream=stream)
+            assert gpu.get(ptr, PAGE) == pattern(PAGE, 1)
+        gpu.soft.kernel(stream, seconds=LONG_S)
+        gpu.api.fill(ptr, 0, PAGE, stream)
+        await ns.read_many([(reg, 0)], stream=stream)
+        assert gpu.get(ptr, PAGE) == pattern(PAGE, 1)
+
+
+async def test_other_streams_are_nothing_to_it(world: World, gpu: GPU) -> None:
+    ptr = gpu.alloc(PAGE)
+    busy, idle = gpu.stream(), gpu.stream()
+    async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
+        gpu.soft.kernel(busy)
+        await ns.write(reg, offset=0, stream=idle)
+        await ns.read(reg, offset=0)
+        assert gpu.soft.in_flight()
+        gpu.soft.end_kernels()
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+async def test_default_streams(world: World, gpu: GPU, stream: int) -> None:
+    ptr = gpu.alloc(PAGE)
+    async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
+        gpu.soft.kernel(stream, seconds=LONG_S)
+        gpu.api.fill(ptr, 9, PAGE, stream)
+        await ns.write(reg, offset=0, stream=stream)
+        await ns.read(reg, offset=0)
+        assert gpu.get(ptr, PAGE) == b"\x09" * PAGE
+
+
+async def test_a_deadline_in_between(world: World, gpu: GPU) -> None:
+    """Nothing was sent, and the next one works."""
+    ptr = gpu.alloc(PAGE)
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
+        gpu.soft.kernel(stream)
+        events = gpu.soft.live().events
+        with nothing_sent(ns):
+            begin = time.monotonic()
+            with pytest.raises(OperationTimeoutError, match="never sent"):
+                await ns.write(reg, offset=0, stream=stream, timeout_s=0.02)
+            assert 0.02 <= time.monotonic() - begin < 1
+            with pytest.raises(OperationTimeoutError, match="never sent"):
+                await ns.read_many([(reg, 0)], stream=stream, timeout_s=0.02)
+        assert gpu.soft.live().events == events
+        gpu.soft.end_kernels()
+        await ns.write(reg, offset=0, stream=stream, timeout_s=5)
+
+
+async def test_streams_that_are_none(world: World, gpu: GPU) -> None:
+    ptr = gpu.alloc(PAGE)
+    gone = gpu.stream()
+    gpu.destroy(gone)
+    async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
+        with nothing_sent(ns), pytest.raises(GPUContextError, match="destroyed"):
+            await ns.write(reg, offset=0, stream=gone)
+        for bad in ("stream", 1.5, object()):
+            with nothing_sent(ns), pytest.raises(ArgumentTypeError, match="stream="):
+                await ns.write(reg, offset=0, stream=bad)
+        await ns.write(reg, offset=0)
+
+
+async def test_a_captured_stream(world: World, gpu: GPU) -> None:
+    ptr = gpu.alloc(PAGE)
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
+        with gpu.captured(stream):
+            with nothing_sent(ns), pytest.raises(CapabilityError, match="captured"):
+                await ns.write(reg, offset=0, stream=stream)
+            await ns.read(reg, offset=0)
+        await ns.write(reg, offset=0, stream=stream)
+
+
+async def test_work_that_fails(world: World, gpu: GPU) -> None:
+    """The failure is the stream's; nothing was sent."""
+    ptr = gpu.alloc(PAGE)
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns:
+        reg = ns.register(Tensor(ptr, PAGE))
+        gpu.soft.kernel(stream, seconds=LONG_S)
+        query = {"cuda": "cuEventQuery", "hip": "hipEventQuery"}[gpu.name]
+        gpu.soft.fail(query, 700, after=1)
+        with nothing_sent(ns), pytest.raises(GPUError, match="the work on its stream"):
+            await ns.write(reg, offset=0, stream=stream)
+        await ns.write(reg, offset=0, stream=stream)
+        await reg.aclose()
