@@ -50,6 +50,8 @@ class _Segment(PinnedMemory):
 
     __slots__ = ()
 
+    asked_for = False
+
     def __del__(self) -> None:
         if self._memory is not None and self._mappings:
             self._strays()  # its controller was dropped, which warns by itself

@@ -7,7 +7,7 @@ import mmap
 import os
 import time
 import warnings
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from aiougds._buffer import Memory
 from aiougds._completion import current_home
@@ -127,6 +127,9 @@ class PinnedMemory(Lent):
             if memory.found_by_address
             else 0
         )
+
+    asked_for: ClassVar[bool] = True
+    """Whether somebody registered it, who is told where it is not mapped."""
 
     # As of a slice of everything, so that nobody need tell them apart.
 

@@ -176,7 +176,8 @@ def locate(device: Device, buf: object, op: int) -> Place:
                 break
         else:
             for reg in holders:  # registered, but not here: never a hidden pin
-                reg.handle_on(device)
+                if reg.asked_for:
+                    reg.handle_on(device)
     if op == READ:
         refuse_as_target(memory)
     return place

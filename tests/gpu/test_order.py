@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
+import anyio
 import pytest
 from gpu.objects import CudaArray, Tensor
 from gpu.rig import GPU
@@ -16,6 +18,7 @@ from aiougds import (
     GPUContextError,
     GPUError,
     OperationTimeoutError,
+    blocking,
 )
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
@@ -123,9 +126,10 @@ async def test_a_deadline_in_between(world: World, gpu: GPU) -> None:
 
 async def test_streams_that_are_none(world: World, gpu: GPU) -> None:
     ptr = gpu.alloc(PAGE)
-    gone = gpu.stream()
-    gpu.destroy(gone)
     async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
+        await ns.write(reg, offset=0)
+        gone = gpu.stream()  # behind all that others make: a handle may come again
+        gpu.destroy(gone)
         with nothing_sent(ns), pytest.raises(GPUContextError, match="destroyed"):
             await ns.write(reg, offset=0, stream=gone)
         for bad in ("stream", 1.5, object()):
@@ -158,3 +162,57 @@ async def test_work_that_fails(world: World, gpu: GPU) -> None:
             await ns.write(reg, offset=0, stream=stream)
         await ns.write(reg, offset=0, stream=stream)
         await reg.aclose()
+
+
+async def test_others_run_and_a_cancel_ends_it(world: World, gpu: GPU) -> None:
+    """While it waits for a kernel; nothing was sent, nothing is left."""
+    if world.loop == "blocking":
+        pytest.skip("no tasks without a loop")
+    ptr = gpu.alloc(PAGE)
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
+        gpu.soft.kernel(stream)
+        events = gpu.soft.live().events
+        turns = 0
+        with nothing_sent(ns), anyio.move_on_after(5) as scope:
+            async with anyio.create_task_group() as group:
+
+                async def write() -> None:
+                    await ns.write(reg, offset=0, stream=stream)
+                    raise AssertionError("it did not wait")
+
+                group.start_soon(write)
+                while turns < 100:
+                    await anyio.sleep(0.0005)
+                    turns += 1
+                group.cancel_scope.cancel()
+        assert turns == 100
+        assert not scope.cancelled_caught
+        assert gpu.soft.live().events == events
+        assert reg.inflight == 0
+        gpu.soft.end_kernels()
+        await ns.write(reg, offset=0, stream=stream)
+
+
+def test_a_thread_without_a_context(gpu: GPU) -> None:
+    """The pointer's own is used, and the thread has none afterwards."""
+    ptr, stream = gpu.alloc(PAGE), gpu.stream()
+    seen: list[object] = []
+
+    def work() -> None:
+        with blocking.open("emu:?size=1MiB") as ns:
+            ns.write(pattern(PAGE, 1), offset=0)
+            with ns.register(Tensor(ptr, PAGE)) as reg:
+                gpu.soft.kernel(stream, seconds=LONG_S)
+                ns.read(reg, offset=0, stream=stream)
+                ns.write(reg, offset=0)
+            ns.read((ptr + 4, 100, gpu.name), offset=4, edges="bounce")
+        if gpu.name == "cuda":
+            seen.append(gpu.api.current())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert gpu.get(ptr, PAGE) == pattern(PAGE, 1)
+    assert seen in ([], [0])
+    assert seen or gpu.name == "hip"

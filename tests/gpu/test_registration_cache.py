@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from gpu.objects import Tensor
 from gpu.rig import GPU
 from helpers.model import PAGE, pattern
 from helpers.world import MIB, World
 
-from aiougds import OptionError, RangeError, RegistrationCache
+from aiougds import OptionError, RangeError, RegistrationCache, blocking
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
 SMALL = {"size": MIB, "lba": 512}
@@ -137,6 +139,11 @@ async def test_a_second_controller_has_its_own(world: World, gpu: GPU) -> None:
         async with ns.register(Tensor(ptr, PAGE), cached=True) as reg:
             await reg.map(other)
             assert known(ns).entries == known(other).entries == 1
+        await other.controller.clear_registration_cache()
+        await ns.read(Tensor(ptr, PAGE), offset=0, jit=False)
+        pins = other.controller.statistics().jit_pins
+        await other.read(Tensor(ptr, PAGE), offset=0)
+        assert other.controller.statistics().jit_pins == pins + 1
         for each in (ns, other):
             await each.controller.clear_registration_cache()
 
@@ -145,3 +152,30 @@ async def test_host_memory_is_not_kept(world: World) -> None:
     async with world.open(emu=SMALL) as ns:
         with pytest.raises(OptionError, match="no GPU's"):
             ns.register(bytearray(PAGE), cached=True)
+
+
+def test_threads_that_register_at_once(gpu: GPU) -> None:
+    """Of a few allocations, with room for fewer: none is lost, none is left."""
+    parts = [gpu.alloc(64 << 10, fill=i) for i in range(5)]
+
+    with blocking.open("emu:?size=1MiB&lba=512", gpu_cache_entries=3) as ns:
+        for i in range(5):
+            ns.write(bytes([i]) * PAGE, offset=i * PAGE)
+
+        def work(turn: int) -> None:
+            for step in range(40):
+                i = (turn + step * 3) % 5
+                own = Tensor(parts[i] + turn * PAGE, PAGE)
+                with ns.register(own, cached=True) as reg:
+                    ns.read(reg, offset=i * PAGE)
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))
+        for i, ptr in enumerate(parts):
+            assert gpu.get(ptr, 4 * PAGE) == bytes([i]) * (4 * PAGE)
+        cache = ns.controller.registration_cache
+        assert (cache.entries, cache.hits + cache.misses) == (3, 160)
+        assert cache.misses == cache.evictions + 3
+        assert ns.controller.statistics().mappings == 3
+        ns.controller.clear_registration_cache()
+        assert ns.controller.statistics().mappings == 0
