@@ -369,6 +369,11 @@ static void test_queued_after_failure(uint32_t items)
 
 struct flicker {
 	struct nvme_ctrl *c;
+	struct nvme_chan *ch;
+	struct nvme_batch *b;
+	struct nvme_ns *ns;
+	uint64_t map;
+	uint32_t zero, read, refused, accepted;
 	_Atomic bool stop;
 };
 
@@ -383,49 +388,54 @@ static void *flicker_main(void *arg)
 	return NULL;
 }
 
+/* On the housekeeping thread, as a reset is: it must not see states that no reset led to. */
+static int flicker_use(struct nvme_ctrl *c, void *arg)
+{
+	int64_t offsets[2] = { 0, 4096 };
+	struct flicker *f = arg;
+	struct nvme_op *op;
+	uint32_t bad;
+	pthread_t t;
+
+	f->c = c;
+	pthread_create(&t, NULL, flicker_main, f);
+	for (int64_t end = now_ns() + NSEC_PER_SEC / 2; now_ns() < end;) {
+		int64_t rc = nvme_chan_rw(f->ch, f->ns, f->map, 0, 4096, 0, NVME_IO_READ);
+
+		f->zero += !rc;
+		f->read += rc > 0;
+		f->refused += rc == -EHOSTDOWN;
+		if (rc > 0 && (uint64_t)rc & NVME_PENDING) {
+			while (nvme_chan_wait(f->ch, &op, 1, NSEC_PER_SEC) != 1)
+				;
+			f->zero += nvme_op_result(op) != 4096;
+			nvme_chan_collected(f->ch, op);
+		}
+		f->accepted += nvme_batch_submit_array(f->b, f->ns, NVME_IO_READ, false, f->map, offsets,
+						       NULL, 4096, 2, 0, &bad) >= 0;
+	}
+	atomic_store(&f->stop, true);
+	pthread_join(t, NULL);
+	return 0;
+}
+
 /* A reset ends between two looks at the state: what was about to be refused goes on, and is not taken for done. */
 static void test_live_again_at_the_second_look(void)
 {
-	uint32_t zero = 0, read = 0, refused = 0, accepted = 0, bad;
-	int64_t offsets[2] = { 0, 4096 };
 	uint8_t *buf = aligned_alloc(4096, 8192);
-	struct nvme_batch *b = NULL;
 	struct flicker f = { 0 };
-	struct nvme_chan *ch;
-	struct nvme_op *op;
-	uint64_t map = 0;
-	struct nvme_ns *ns;
-	pthread_t t;
 	struct rig r;
 
 	rig_init(&r);
-	ch = up(&r, "live again");
-	ns = rig_ns(&r);
-	ok(!mem_register(&r.c->mem, buf, 8192, DMA_READ | DMA_WRITE, &map), "memory maps");
-	ok(!nvme_batch_new(ch, 1, &b), "a batch of one");
-	f.c = r.c;
-	pthread_create(&t, NULL, flicker_main, &f);
-	for (int64_t end = now_ns() + NSEC_PER_SEC / 2; now_ns() < end;) {
-		int64_t rc = nvme_chan_rw(ch, ns, map, 0, 4096, 0, NVME_IO_READ);
-
-		zero += !rc;
-		read += rc > 0;
-		refused += rc == -EHOSTDOWN;
-		if (rc > 0 && (uint64_t)rc & NVME_PENDING) {
-			while (nvme_chan_wait(ch, &op, 1, NSEC_PER_SEC) != 1)
-				;
-			zero += nvme_op_result(op) != 4096;
-			nvme_chan_collected(ch, op);
-		}
-		accepted += nvme_batch_submit_array(b, ns, NVME_IO_READ, false, map, offsets, NULL, 4096, 2,
-						    0, &bad) >= 0;
-	}
-	atomic_store(&f.stop, true);
-	pthread_join(t, NULL);
-	okf(read && refused, "reads are done or refused (%u, %u)", read, refused);
-	okf(!zero, "none ends without its bytes (%u)", zero);
-	okf(!accepted, "two do not fit into a batch of one (%u)", accepted);
-	ok(!nvme_batch_free(b) && !mem_unregister(&r.c->mem, map) && !nvme_chan_close(ch),
+	f.ch = up(&r, "live again");
+	f.ns = rig_ns(&r);
+	ok(!mem_register(&r.c->mem, buf, 8192, DMA_READ | DMA_WRITE, &f.map), "memory maps");
+	ok(!nvme_batch_new(f.ch, 1, &f.b), "a batch of one");
+	nvme_hk_call(r.c, flicker_use, &f);
+	okf(f.read && f.refused, "reads are done or refused (%u, %u)", f.read, f.refused);
+	okf(!f.zero, "none ends without its bytes (%u)", f.zero);
+	okf(!f.accepted, "two do not fit into a batch of one (%u)", f.accepted);
+	ok(!nvme_batch_free(f.b) && !mem_unregister(&r.c->mem, f.map) && !nvme_chan_close(f.ch),
 	   "all is given back");
 	rig_close(&r, "live again");
 	free(buf);
