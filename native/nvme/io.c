@@ -239,6 +239,8 @@ static void reap_own(struct nvme_chan *ch, struct nvme_sink *sink)
 	l->sink = sink;
 	l->gather = true;
 	nvme_lane_reap(l, false);
+	if (ch->polled) /* under the lock: a reset rewinds the pairs */
+		nvme_lane_tell(l, false);
 	if (l->next_timer != INT64_MAX)
 		nvme_lane_expire(l, now_ns());
 	if (unlikely(atomic_load_explicit(&ch->ctrl->state, memory_order_acquire) >= NVME_WEDGED))
@@ -257,8 +259,6 @@ uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max
 	sink.n = take_ready(ch, out, max);
 	if (ch->owns && sink.n < max)
 		reap_own(ch, &sink);
-	if (ch->polled)
-		nvme_lane_tell(&ch->own, false);
 	if (sink.n < max) {
 		take_ended(ch);
 		sink.n += take_ready(ch, out + sink.n, max - sink.n);

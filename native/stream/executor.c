@@ -14,7 +14,7 @@
 #define SPIN_NS (100 * NSEC_PER_USEC)
 #define NAP_LEAST_NS (10 * NSEC_PER_USEC)
 #define NAP_MOST_NS (2 * NSEC_PER_MSEC)
-#define NAP_SHARE 8 /* of what was waited already: late by an eighth at most */
+#define NAP_SHARE 16 /* of what was waited already: so much later at most */
 #define COLLECT 64
 
 int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret)
@@ -64,6 +64,13 @@ void stream_exec_put(struct stream_exec *x)
 
 void stream_exec_wake(struct stream_exec *x) { nvme_wake(&x->word, x->fd); }
 
+void stream_exec_poke(struct stream_exec *x)
+{
+	/* release: what is to be seen; whoever falls asleep looks at it after it armed */
+	atomic_store_explicit(&x->poked, true, memory_order_release);
+	stream_exec_wake(x);
+}
+
 void stream_exec_add(struct stream_exec *x, struct stream *s)
 {
 	/* seq_cst: whoever takes it off its list looks at its operations after it cleared this */
@@ -75,7 +82,7 @@ void stream_exec_add(struct stream_exec *x, struct stream *s)
 		while (!atomic_compare_exchange_weak_explicit(&x->incoming, &head, s, memory_order_release,
 							      memory_order_relaxed));
 	}
-	stream_exec_wake(x);
+	stream_exec_poke(x); /* also for one that is looked at already */
 }
 
 static void take_incoming(struct stream_exec *x)
@@ -149,6 +156,8 @@ static struct look look(struct stream_exec *x, int64_t now)
 {
 	struct look l = { .deadline = INT64_MAX };
 
+	if (atomic_load_explicit(&x->poked, memory_order_relaxed))
+		atomic_exchange_explicit(&x->poked, false, memory_order_acquire);
 	take_incoming(x);
 	l.some = x->ch && x->ch->inflight && collect(x, false);
 	look_at_streams(x, &l, now);
@@ -173,6 +182,13 @@ static int64_t nap_ns(const struct look *l, int64_t now, int64_t since)
 	return nap < 0 ? 0 : nap;
 }
 
+static bool drain(int fd)
+{
+	uint64_t count;
+
+	return read(fd, &count, sizeof(count)) == sizeof(count);
+}
+
 /* Nothing may be missed between the last look and the sleep: arm, fence, look, sleep. True: somebody woke us. */
 static bool sleep_armed(struct stream_exec *x, const struct look *l, int64_t now, int64_t since)
 {
@@ -180,16 +196,18 @@ static bool sleep_armed(struct stream_exec *x, const struct look *l, int64_t now
 				 { .fd = x->ch ? x->ch->fd : -1, .events = POLLIN } };
 	int64_t nap = nap_ns(l, now, since);
 	struct timespec ts = { .tv_sec = nap / NSEC_PER_SEC, .tv_nsec = nap % NSEC_PER_SEC };
-	uint64_t count;
+	bool woken;
 
 	atomic_store_explicit(&x->word, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(&x->incoming, memory_order_relaxed) &&
+	if (!atomic_load_explicit(&x->poked, memory_order_relaxed) &&
 	    !atomic_load_explicit(&x->stop, memory_order_relaxed))
 		ppoll(pfd, 2, nap == INT64_MAX ? NULL : &ts, NULL);
-	/* in vain, if its signal is still to come: then we wake once more */
-	return !atomic_exchange_explicit(&x->word, 0, memory_order_relaxed) &&
-	       read(x->fd, &count, sizeof(count)) >= 0;
+	woken = !atomic_exchange_explicit(&x->word, 0, memory_order_relaxed);
+	if (pfd[1].revents) /* what it was signalled for is looked at when we are awake */
+		drain(pfd[1].fd);
+	/* a signal may come after its sender cleared the word: then it ends the next sleep, and is taken there */
+	return drain(x->fd) || woken;
 }
 
 /* Arms the channel; false: something was there, and is collected. */
@@ -350,7 +368,11 @@ static int each_stream(struct stream_exec *x, int (*fn)(struct stream *s))
 	return err;
 }
 
-static int close_by_force(struct stream *s) { return stream_close_locked(s, true); }
+static int abandon(struct stream *s)
+{
+	stream_abandon(s);
+	return stream_idle(s);
+}
 
 static int close_last(struct stream *s)
 {
@@ -366,7 +388,7 @@ int stream_exec_quiet(struct stream_exec *x, bool force)
 	if (stream_forked(x))
 		return 0;
 	pthread_mutex_lock(&x->closing);
-	err = each_stream(x, force ? close_by_force : stream_idle);
+	err = each_stream(x, force ? abandon : stream_idle);
 	pthread_mutex_unlock(&x->closing);
 	return err ? err : stream_exec_park(x, false);
 }

@@ -178,7 +178,7 @@ static void call_back(void *arg)
 	struct stream *s = call->s;
 
 	stream_word_set(&s->go, call->seq);
-	stream_exec_wake(s->x);
+	stream_exec_poke(s->x);
 	while (!stream_reached(stream_word(&s->done), call->seq))
 		sem_wait(&s->called);
 }

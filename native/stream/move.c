@@ -168,31 +168,15 @@ void stream_collect(struct stream_exec *x, struct nvme_op *nop)
 	nvme_chan_collected(x->ch, nop);
 }
 
-/*
- * The copies behind done are in the stream, and take what is in the slots: what was not read is zeros, not bytes of an
- * earlier transfer. Chunks that were never started use slots again, so then nothing of those that were is kept.
- */
-void stream_blank(struct stream *s, struct stream_op *op)
+void stream_blank_chunk(struct stream *s, struct stream_op *op)
 {
-	bool zeros = op->tails && !op->heads;
-	struct stream_cursor at = s->cursor;
+	struct stream_run *run = &s->run[s->next % s->slots];
+	struct stream_seg seg;
+	uint64_t used = 0;
 
-	if (op->last - s->good > s->slots) {
-		if (zeros)
-			memset(s->stage, 0, s->slots * s->chunk);
-		return;
-	}
-	for (uint32_t seq = s->good + 1; stream_reached(op->last, seq); seq++) {
-		struct stream_seg seg;
-		uint64_t used = 0;
-
-		if (!stream_reached(seq, s->next)) {
-			op->done += s->run[seq % s->slots].bytes;
-			continue;
-		}
-		while (stream_walk(s, op, &at, &used, &seg))
-			;
-		if (zeros)
-			memset(s->stage + (seq % s->slots) * s->chunk, 0, used);
-	}
+	*run = (struct stream_run){ .s = s, .from = s->cursor };
+	while (stream_walk(s, op, &s->cursor, &used, &seg))
+		if (blanks(op, &op->parts[seg.part]))
+			memset(slot_of(s, run) + seg.stage, 0, seg.nbytes);
+	s->next++;
 }

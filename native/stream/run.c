@@ -102,12 +102,11 @@ static bool begin_next(struct stream *s, int64_t now)
 		return false;
 	op->lost = false;
 	op->gpu_code = 0;
-	if (!stream_reached(stream_word(&s->go), op->first) && !is_void(op) &&
-	    !atomic_load_explicit(&s->abandoned, memory_order_relaxed) && is_well(s, op, now))
+	if (!stream_reached(stream_word(&s->go), op->first) && !is_void(op) && is_well(s, op, now))
 		return false;
 	op->bad = 0;
 	op->status = op->done = 0;
-	op->passing = false;
+	op->passing = op->blanking = false;
 	s->cur = op;
 	s->cursor = (struct stream_cursor){ 0 };
 	s->next = op->first;
@@ -123,7 +122,7 @@ static bool may_start(const struct stream *s, const struct stream_op *op)
 {
 	uint32_t ahead = op->heads || s->by_callback ? 0 : s->slots - 1;
 
-	if (op->err || !stream_reached(op->last, s->next))
+	if ((op->err && !op->blanking) || !stream_reached(op->last, s->next))
 		return false;
 	/* read ahead as far as the ring goes: the stream has taken what lay there before */
 	return stream_reached(stream_word(&s->go) + ahead, s->next);
@@ -137,7 +136,7 @@ static bool advance(struct stream *s, struct stream_op *op)
 	while (stream_reached(s->next - 1, s->good + 1)) {
 		const struct stream_run *run = &s->run[(s->good + 1) % s->slots];
 
-		if (run->inflight || run->failed)
+		if (run->inflight || (run->failed && !op->blanking))
 			break;
 		op->done += run->bytes;
 		s->good++;
@@ -165,10 +164,9 @@ static void let_pass(struct stream *s, uint32_t seq)
 		sem_post(&s->called);
 }
 
+/* Done for all of @op, with its cell before it. */
 static void settle(struct stream *s, struct stream_op *op)
 {
-	if (op->err)
-		stream_blank(s, op);
 	if (op->cell) {
 		bool withdrawn = atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_CANCELLED;
 
@@ -183,6 +181,29 @@ static void settle(struct stream *s, struct stream_op *op)
 	}
 	op->passing = true;
 	let_pass(s, op->last);
+}
+
+/*
+ * The copies behind done are in the stream, and take what is in the slots: what was not read is to be zeros there, not
+ * bytes of an earlier transfer. A slot can be blanked when the stream has taken what lay there before, so the rest of
+ * the operation's chunks go the way of all chunks. Not where the stream may not come by any more.
+ */
+static bool may_blank(const struct stream_op *op)
+{
+	return op->tails && !op->heads && !op->lost &&
+	       !atomic_load_explicit(&op->broken, memory_order_relaxed);
+}
+
+/* It failed for good. */
+static void give_up(struct stream *s, struct stream_op *op)
+{
+	if (may_blank(op)) {
+		op->blanking = true;
+		return;
+	}
+	for (uint32_t seq = s->good + 1; !stream_reached(seq, s->next); seq++)
+		op->done += s->run[seq % s->slots].bytes;
+	settle(s, op);
 }
 
 static bool stalls(struct stream *s, const struct stream_op *op)
@@ -213,7 +234,7 @@ static bool ended_badly(struct stream *s, struct stream_op *op, int64_t now)
 	uint32_t verdict;
 
 	if (!stalls(s, op)) {
-		settle(s, op);
+		give_up(s, op);
 		return true;
 	}
 	pthread_mutex_lock(&s->x->lock);
@@ -229,7 +250,7 @@ static bool ended_badly(struct stream *s, struct stream_op *op, int64_t now)
 	if (verdict == STREAM_RESUME)
 		again(s, op, now);
 	else if (verdict == STREAM_FAIL)
-		settle(s, op);
+		give_up(s, op);
 	return verdict != STREAM_UNDECIDED;
 }
 
@@ -250,7 +271,7 @@ static void watch(struct stream *s, struct stream_op *op, int64_t now)
 	}
 	if (!op->err && atomic_load_explicit(&s->abandoned, memory_order_acquire))
 		op->err = -ESHUTDOWN;
-	if (!op->err && !is_well(s, op, now))
+	if ((!op->err || op->blanking) && !is_well(s, op, now) && !op->err)
 		op->err = -EIO;
 }
 
@@ -260,7 +281,10 @@ static bool work(struct stream *s, struct stream_op *op, int64_t now)
 
 	watch(s, op, now);
 	while (may_start(s, op)) {
-		stream_start_chunk(s, op);
+		if (op->blanking)
+			stream_blank_chunk(s, op);
+		else
+			stream_start_chunk(s, op);
 		some = true;
 	}
 	if (advance(s, op)) {
@@ -272,8 +296,10 @@ static bool work(struct stream *s, struct stream_op *op, int64_t now)
 		settle(s, op);
 		return true;
 	}
-	if (op->err && !s->inflight)
+	if (op->err && !s->inflight && !op->blanking)
 		some |= ended_badly(s, op, now);
+	else if (op->blanking && !may_blank(op))
+		settle(s, op);
 	return some;
 }
 
@@ -288,8 +314,6 @@ static bool passed(struct stream *s, struct stream_op *op, int64_t now)
 		return true;
 	if (broken)
 		return !op->recorded || ask(s, op) != GPU_NOT_READY;
-	if (atomic_load_explicit(&s->abandoned, memory_order_relaxed))
-		return ask(s, op) != GPU_NOT_READY;
 	return !op->tails || !is_well(s, op, now);
 }
 
@@ -344,7 +368,7 @@ enum stream_want stream_wants(const struct stream *s)
 		return head_of(s) ? STREAM_WANTS_WORD : STREAM_WANTS_NOTHING;
 	if (op->passing)
 		return STREAM_WANTS_WORD;
-	if (atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_STALLED)
+	if (!op->blanking && atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_STALLED)
 		return STREAM_WANTS_CQE;
 	/* all that it lets start is started, or one is at the device and the next has no go */
 	return s->inflight && (op->err || !stream_reached(op->last, s->next)) ? STREAM_WANTS_CQE

@@ -265,7 +265,7 @@ int sink_event(struct stream_sink *k, const struct gpu_rt *rt, const struct gpu_
 		atomic_fetch_add_explicit(&x->nr_events, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&x->lock);
-	stream_exec_wake(x);
+	stream_exec_poke(x);
 	return w ? 0 : -ENOMEM;
 }
 

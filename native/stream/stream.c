@@ -270,6 +270,14 @@ static void give_up(struct stream *s, bool force)
 	stream_exec_add(s->x, s);
 }
 
+void stream_abandon(struct stream *s)
+{
+	pthread_mutex_lock(&s->enq);
+	if (!s->closed && !all_over(s))
+		give_up(s, true);
+	pthread_mutex_unlock(&s->enq);
+}
+
 static bool is_looked_at(struct stream *s)
 {
 	bool is;

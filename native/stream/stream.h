@@ -133,6 +133,7 @@ struct stream_op {
 	uint64_t status, done;
 	int gpu_code;
 	int64_t deadline; /* INT64_MAX: none */
+	bool blanking; /* it failed for good: the rest of it is zeros */
 	bool lost; /* the GPU context is: nothing more will come of the stream */
 	bool passing; /* done was written: the stream may pass all of it */
 	/* under x->lock */
@@ -221,6 +222,7 @@ struct stream_exec {
 	int fd;
 	_Atomic uint32_t word; /* armed: the thread sleeps */
 	_Atomic bool stop;
+	_Atomic bool poked; /* there is something to look at since it last looked */
 	struct stream *_Atomic incoming;
 	struct stream *active;
 	int64_t spin_ns;
@@ -266,12 +268,13 @@ int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret);
 int stream_exec_start(struct stream_exec *x); /* if it does not run */
 /* End the thread, unless something is outstanding (-EBUSY). It starts again when it is needed. */
 int stream_exec_park(struct stream_exec *x, bool force);
-/* Before its controller is closed: park it, if all streams are idle (-EBUSY); @force closes them. */
+/* Before its controller is closed: park it, if all streams are idle (-EBUSY), which @force makes them. */
 int stream_exec_quiet(struct stream_exec *x, bool force);
 /* Its controller is closed: streams too. The owner's reference goes. */
 void stream_exec_end(struct stream_exec *x);
 void stream_exec_put(struct stream_exec *x);
-void stream_exec_wake(struct stream_exec *x);
+void stream_exec_wake(struct stream_exec *x); /* something will come soon */
+void stream_exec_poke(struct stream_exec *x); /* there is something to look at */
 /* @s has something to do. */
 void stream_exec_add(struct stream_exec *x, struct stream *s);
 
@@ -285,8 +288,8 @@ void stream_collect(struct stream_exec *x, struct nvme_op *op);
 /* move.c: what a chunk moves */
 void stream_read_cells(struct stream_op *op);
 void stream_start_chunk(struct stream *s, struct stream_op *op);
-/* Nothing of it is at the device, and it failed: what copies bring to the GPU is zeros. */
-void stream_blank(struct stream *s, struct stream_op *op);
+/* In the place of that, for one that failed: what copies bring to the GPU is zeros. */
+void stream_blank_chunk(struct stream *s, struct stream_op *op);
 
 /* gate.c */
 int stream_enqueue(struct stream *s, struct nvme_ns *ns, stream_get *get, const void *ctx, uint32_t n,
@@ -301,6 +304,8 @@ int stream_close(struct stream *s, bool force);
 int stream_close_locked(struct stream *s, bool force);
 /* Room for more numbers: they begin again when the stream is idle. s->enq held. */
 bool stream_rewind(struct stream *s);
+/* All that is not over fails, and the stream passes it. */
+void stream_abandon(struct stream *s);
 /* 0, or -EBUSY: not all of it is over and passed. */
 int stream_idle(struct stream *s);
 void stream_free(struct stream *s);

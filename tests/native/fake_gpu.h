@@ -36,6 +36,7 @@ struct fake_op {
 
 struct fake_event {
 	_Atomic uint64_t asked, done;
+	_Atomic bool dead; /* destroyed, as its user sees it */
 };
 
 struct fake_stream {
@@ -185,7 +186,7 @@ static int fake_enter(const struct gpu_place *p, struct gpu_before *b)
 {
 	(void)p;
 	(void)b;
-	return atomic_load(&fake.lost) ? FAKE_LOST : 0;
+	return 0;
 }
 
 static void fake_leave(const struct gpu_place *p, const struct gpu_before *b)
@@ -255,6 +256,8 @@ static int fake_event_query(uint64_t event)
 {
 	struct fake_event *e = (struct fake_event *)(uintptr_t)event;
 
+	if (atomic_load(&e->dead))
+		abort();
 	if (atomic_load(&fake.lost))
 		return FAKE_LOST;
 	return atomic_load_explicit(&e->done, memory_order_acquire) >= atomic_load(&e->asked) ? 0

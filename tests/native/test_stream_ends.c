@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: MIT */
+/* How operations in stream order end otherwise than well, and when their stream may pass. */
+#include "stream_rig.h"
+
+#define KIB 1024ull
+#define FAR (8 * KIB * KIB)
+
+static int fault(struct rig *r, uint32_t action, uint32_t count)
+{
+	struct ugds_fault f = { .action = action,
+				.qid = UGDS_FAULT_ANY_IO,
+				.opcode = UGDS_OP_READ,
+				.nsid = UGDS_FAULT_ANY,
+				.count = count,
+				.status = 0x281 };
+
+	return ugds_fault_add(r->f.c, &f);
+}
+
+static bool rig_begin_for(struct rig *r, bool direct, const char *name, uint64_t hang_ns)
+{
+	fixture_defaults(&r->f);
+	r->f.open.hang_io_ns = hang_ns;
+	return ok(rig_open(r, direct), "%s, %s: open", name, direct ? "direct" : "staged");
+}
+
+static bool rig_begin(struct rig *r, bool direct, const char *name)
+{
+	return rig_begin_for(r, direct, name, 30 * SEC);
+}
+
+static bool idle(struct rig *r) { return ugds_map_inflight(r->f.c, r->f.map) == 0; }
+
+static void withdrawn(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_cell cell = { 0 };
+	struct ugds_stream_how how = { .cell = &cell };
+	_Atomic bool go = false;
+	struct ugds_stream_item it;
+	struct ugds_stream_result res;
+	struct gated g;
+	uint64_t a, b;
+	int rc;
+
+	rig_begin(&r, direct, "withdrawn");
+	g = gated_open(&r);
+	it = item(&r, UGDS_OP_READ, FAR, 200 * KIB, 0);
+	fill(r.gpu, 200 * KIB, 3);
+	memset(r.gpu + FAR, 0x55, 200 * KIB);
+	over(g, put(&r, g, item(&r, UGDS_OP_WRITE, 0, 200 * KIB, 0)));
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	a = put_with(&r, g, &it, 1, &how, &rc);
+	it = item(&r, UGDS_OP_READ, 2 * FAR, 200 * KIB, 0);
+	b = put_with(&r, g, &it, 1, NULL, &rc);
+	ok(state(g, a) == UGDS_SOP_WAITING && !idle(&r) && ugds_unmap(r.f.c, r.f.map) == -EBUSY &&
+		   ugds_ns_close(r.f.ns) == -EBUSY && ugds_stream_close(g.s, 0) == -EBUSY,
+	   "what waits holds its memory, namespace and stream");
+	ok(ugds_ctrl_close(r.f.c, 0) == -EBUSY, "and its controller");
+	ok(ugds_stream_cancel(g.s, a) == 1 && ugds_stream_cancel(g.s, a) == 0, "withdrawn, once");
+	res = ended(&r, g, a);
+	ok(res.result == -ECANCELED && res.state == UGDS_SOP_CANCELLED && !res.over && !is_over(g, a),
+	   "it ends for its user at once, before the stream came to it");
+	ok(cell.state == 0, "and its cell waits");
+	atomic_store(&go, true);
+	ok(over(g, a).over && cell.state == UGDS_SOP_CANCELLED && cell.error == -ECANCELED && !cell.nbytes,
+	   "the stream passes it, with its cell written");
+	ok(r.gpu[FAR] == (direct ? 0x55 : 0) && r.gpu[FAR + 200 * KIB - 1] == (direct ? 0x55 : 0),
+	   "nothing of an earlier transfer is in its target");
+	ok(ended(&r, g, b).result == 200 * (int64_t)KIB && filled(r.gpu + 2 * FAR, 200 * KIB, 3),
+	   "the one behind it is done");
+	ok(ugds_stream_cancel(g.s, b) == 0, "too late to withdraw that");
+	ok(gated_close(g) && idle(&r), "closed, and nothing is held");
+	ok(rig_close(&r), "given back");
+}
+
+static void timed_out(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_cell cell = { 0 };
+	struct ugds_stream_how how = { .cell = &cell, .timeout_ns = 60 * MS };
+	_Atomic bool go = false;
+	struct ugds_stream_item it;
+	struct ugds_stream_result res;
+	struct gated g;
+	uint64_t a, b;
+	int id, rc;
+
+	rig_begin(&r, direct, "timed out");
+	g = gated_open(&r);
+	it = item(&r, UGDS_OP_READ, FAR, 300 * KIB, 0);
+	id = fault(&r, UGDS_FAULT_HOLD, UINT32_MAX);
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	a = put_with(&r, g, &it, 1, &how, &rc);
+	fake_rest(120 * MS);
+	ok(state(g, a) == UGDS_SOP_WAITING, "the clock does not run before go");
+	atomic_store(&go, true);
+	res = ended(&r, g, a);
+	ok(res.result == -ETIMEDOUT && res.state == UGDS_SOP_FAILED && !res.over, "it ends for its user");
+	fake_rest(20 * MS);
+	ok(!is_over(g, a) && !idle(&r) && cell.state == 0,
+	   "the stream does not pass before the command is back");
+	ugds_fault_clear(r.f.c, id);
+	ok(over(g, a).over && cell.state == UGDS_SOP_FAILED && cell.error == -ETIMEDOUT, "then it does");
+	it = item(&r, UGDS_OP_READ, 0, 64 * KIB, 0);
+	b = put_with(&r, g, &it, 1, &how, &rc);
+	ok(ended(&r, g, b).result == 64 * (int64_t)KIB, "the next one is done in time");
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
+static void device_error(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_cell cell = { 0 };
+	struct ugds_stream_how how = { .cell = &cell };
+	struct ugds_stream_item it[3];
+	struct ugds_stream_result res;
+	struct gated g;
+	bool zeros = true;
+	uint64_t a;
+	int id, rc;
+
+	rig_begin(&r, direct, "device error");
+	g = gated_open(&r);
+	fill(r.gpu, 64 * KIB, 8);
+	over(g, put(&r, g, item(&r, UGDS_OP_WRITE, 0, 64 * KIB, 0)));
+	for (uint32_t i = 0; i < 3; i++)
+		it[i] = item(&r, UGDS_OP_READ, FAR + i * 64 * KIB, 64 * KIB, 0);
+	memset(r.gpu + FAR, 0x55, 192 * KIB);
+	struct ugds_fault one = { .action = UGDS_FAULT_STATUS,
+				  .qid = UGDS_FAULT_ANY_IO,
+				  .opcode = UGDS_OP_READ,
+				  .nsid = UGDS_FAULT_ANY,
+				  .skip = 1,
+				  .count = 1,
+				  .status = 0x281 };
+
+	id = ugds_fault_add(r.f.c, &one);
+	a = put_with(&r, g, it, 3, &how, &rc);
+	res = ended(&r, g, a);
+	ok(res.result < 0 && res.state == UGDS_SOP_FAILED && res.item == 1 &&
+		   (res.status & 0xffff) == 0x281 && res.over,
+	   "a set fails with its second command: %lld, item %u, status %llx", (long long)res.result, res.item,
+	   (unsigned long long)res.status);
+	ok(cell.state == UGDS_SOP_FAILED && cell.error == (int32_t)res.result && cell.nbytes == res.done,
+	   "its cell says so, and that %llu bytes are done", (unsigned long long)res.done);
+	for (uint64_t i = 64 * KIB; !direct && i < 128 * KIB; i++)
+		zeros &= !r.gpu[FAR + i];
+	ok(filled(r.gpu + FAR, 64 * KIB, 8) && zeros,
+	   "what was read is there, the rest is zeros where staged");
+	ok(ended(&r, g, put(&r, g, it[1])).result == 64 * (int64_t)KIB, "the next one is done");
+	ugds_fault_clear(r.f.c, id);
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
+static void stalled(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_cell cell = { 0 };
+	struct ugds_stream_how how = { .flags = UGDS_SOP_STALL, .cell = &cell };
+	struct ugds_stream_item it;
+	struct ugds_stream_result res;
+	struct gated g;
+	uint64_t a;
+	int id, rc;
+
+	rig_begin(&r, direct, "stalled");
+	g = gated_open(&r);
+	fill(r.gpu, 500 * KIB, 8);
+	over(g, put(&r, g, item(&r, UGDS_OP_WRITE, 0, 500 * KIB, 0)));
+	it = item(&r, UGDS_OP_READ, FAR, 500 * KIB, 0);
+	for (uint32_t skip = 0; skip < 4; skip++) {
+		struct ugds_fault one = { .action = UGDS_FAULT_STATUS,
+					  .qid = UGDS_FAULT_ANY_IO,
+					  .opcode = UGDS_OP_READ,
+					  .nsid = UGDS_FAULT_ANY,
+					  .skip = skip,
+					  .count = 1,
+					  .status = 0x281 };
+
+		memset(r.gpu + FAR, 0x55, 500 * KIB);
+		cell.state = 0;
+		id = ugds_fault_add(r.f.c, &one);
+		a = put_with(&r, g, &it, 1, &how, &rc);
+		res = ended(&r, g, a);
+		ok(res.state == UGDS_SOP_STALLED && res.result < 0 && !res.over && !cell.state,
+		   "command %u fails: it stalls", skip);
+		fake_rest(2 * MS);
+		ok(state(g, a) == UGDS_SOP_STALLED && !is_over(g, a), "the stream waits");
+		ok(ugds_stream_resume(g.s, a) == 1, "resumed");
+		res = ended(&r, g, a);
+		ok(res.state == UGDS_SOP_DONE && res.result == 500 * (int64_t)KIB &&
+			   filled(r.gpu + FAR, 500 * KIB, 8) && cell.state == UGDS_SOP_DONE,
+		   "it is done, and the bytes are all there: %lld", (long long)res.result);
+		ugds_fault_clear(r.f.c, id);
+	}
+	id = fault(&r, UGDS_FAULT_STATUS, UINT32_MAX);
+	a = put_with(&r, g, &it, 1, &how, &rc);
+	ended(&r, g, a);
+	ugds_stream_resume(g.s, a);
+	res = ended(&r, g, a);
+	ok(res.state == UGDS_SOP_STALLED, "what fails again stalls again");
+	ok(ugds_stream_fail(g.s, a) == 1, "given up");
+	res = ended(&r, g, a);
+	ok(res.state == UGDS_SOP_FAILED && res.result < 0 && cell.state == UGDS_SOP_FAILED && over(g, a).over,
+	   "it failed, and the stream passes");
+	a = put_with(&r, g, &it, 1, &how, &rc);
+	ended(&r, g, a);
+	ok(gated_close(g) && idle(&r), "a stream that stalls is closed: it passes");
+	ugds_fault_clear(r.f.c, id);
+	ok(rig_close(&r), "given back");
+}
+
+static void stall_limit(void)
+{
+	struct rig r;
+	struct ugds_stream_how how = { .flags = UGDS_SOP_STALL };
+	struct ugds_stream_item it;
+	struct gated g[8];
+	uint64_t token[8], good = 0;
+	_Atomic bool go = false;
+	int rc, id;
+
+	rig_begin(&r, false, "stall limit");
+	id = fault(&r, UGDS_FAULT_STATUS, UINT32_MAX);
+	for (uint32_t i = 0; i < 8; i++) {
+		g[i] = gated_open(&r);
+		it = item(&r, UGDS_OP_READ, i * 64 * KIB, 64 * KIB, 0);
+		token[i] = put_with(&r, g[i], &it, 1, &how, &rc);
+		good += i < 7 ? !rc : rc == -ENOBUFS;
+	}
+	ok(good == 8, "7 streams may stall on 8 connections; the 8th is refused");
+	it = item(&r, UGDS_OP_READ, FAR, 64 * KIB, 0);
+	ok(put_with(&r, g[3], &it, 1, &how, &rc), "one that may already may again");
+	for (uint32_t i = 0; i < 7; i++)
+		good += ended(&r, g[i], token[i]).state == UGDS_SOP_STALLED;
+	ok(good == 15, "all 7 stall");
+	ugds_fault_clear(r.f.c, id);
+	it = item(&r, UGDS_OP_READ, 7 * 64 * KIB, 64 * KIB, 0);
+	ok(ended(&r, g[7], put(&r, g[7], it)).result == 64 * (int64_t)KIB,
+	   "and one stream goes on meanwhile");
+	for (uint32_t i = 0; i < 7; i++)
+		good += (uint64_t)ugds_stream_resume(g[i].s, token[i]);
+	for (uint32_t i = 0; i < 7; i++)
+		good += ended(&r, g[i], token[i]).state == UGDS_SOP_DONE;
+	ok(good == 29, "all go on");
+	fake_kernel(g[7].fs, fake_gate, (void *)&go);
+	token[7] = put_with(&r, g[7], &it, 1, &how, &rc);
+	ok(!rc && token[7], "then another one may");
+	atomic_store(&go, true);
+	over(g[7], token[7]);
+	for (uint32_t i = 0; i < 8; i++)
+		good += gated_close(g[i]);
+	ok(good == 37, "closed");
+	ok(rig_close(&r), "given back");
+}
+
+static void wedged(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_cell cell = { 0 };
+	struct ugds_stream_how how = { .flags = UGDS_SOP_STALL, .cell = &cell };
+	struct ugds_error err = { 0 };
+	struct ugds_stream_item it;
+	struct ugds_stream_result res;
+	struct gated g;
+	uint64_t a, b, c;
+	int id[2], rc;
+
+	rig_begin_for(&r, direct, "wedged", 200 * MS);
+	g = gated_open(&r);
+	it = item(&r, UGDS_OP_READ, FAR, 300 * KIB, 0);
+	id[0] = fault(&r, UGDS_FAULT_HOLD, UINT32_MAX);
+	struct ugds_fault refuse = { .action = UGDS_FAULT_ABORT_REFUSED,
+				     .qid = 0,
+				     .opcode = UGDS_FAULT_ANY,
+				     .nsid = UGDS_FAULT_ANY,
+				     .count = UINT32_MAX };
+
+	id[1] = ugds_fault_add(r.f.c, &refuse);
+	a = put_with(&r, g, &it, 1, &how, &rc);
+	b = put(&r, g, it);
+	res = ended(&r, g, a);
+	ok(res.result == -EHOSTDOWN && res.state == UGDS_SOP_FAILED && cell.error == -EHOSTDOWN &&
+		   res.status >> 24 == UGDS_UNKNOWN << 0,
+	   "it fails with the controller, and does not stall: %lld, %llx", (long long)res.result,
+	   (unsigned long long)res.status);
+	ok(over(g, a).over && ended(&r, g, b).result == -EHOSTDOWN && over(g, b).over,
+	   "the stream passes it and the one behind it");
+	put_with(&r, g, &it, 1, NULL, &rc);
+	ok(rc == -EHOSTDOWN, "another one is refused");
+	ok(ugds_ctrl_quarantine(r.f.c, NULL, 0) > 0 && idle(&r) == !direct,
+	   "what the device may touch is in quarantine");
+	if (!direct)
+		ok(ugds_stream_close(g.s, 0) == -EBUSY, "which is the stream's ring");
+	ugds_fault_clear(r.f.c, id[0]);
+	ugds_fault_clear(r.f.c, id[1]);
+	ok(!ugds_ctrl_reset(r.f.c, &err), "reset %s", err.text);
+	c = put(&r, g, it);
+	ok(ended(&r, g, c).result == 300 * (int64_t)KIB, "then all works again");
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
+static void while_in_flight(bool direct, bool removed)
+{
+	struct rig r;
+	struct ugds_error err = { 0 };
+	struct ugds_stream_result res;
+	struct ugds_ctrl_stats st = { 0 };
+	struct gated g;
+	uint64_t a;
+	int id;
+
+	rig_begin(&r, direct, removed ? "removed" : "reset");
+	g = gated_open(&r);
+	id = fault(&r, UGDS_FAULT_HOLD, UINT32_MAX);
+	a = put(&r, g, item(&r, UGDS_OP_READ, FAR, 300 * KIB, 0));
+	for (int i = 0; i < 5000 && (ugds_ctrl_stats(r.f.c, &st), !st.inflight); i++)
+		fake_rest(MS);
+	ok(state(g, a) == UGDS_SOP_RUNNING && st.inflight, "it runs");
+	if (removed)
+		nvme_ctrl_fail(r.f.c->c, NVME_REMOVED, "removed by the test");
+	else
+		ok(!ugds_ctrl_reset(r.f.c, &err), "reset");
+	res = ended(&r, g, a);
+	ok(res.result == (removed ? -ENODEV : -ECANCELED) && over(g, a).over,
+	   "it ends, and the stream passes: %lld", (long long)res.result);
+	ugds_fault_clear(r.f.c, id);
+	if (removed) { /* what was at the device stays in quarantine, with its namespace, until the forced close */
+		fake_sync(g.fs, SEC);
+		ugds_sink_close(r.sink);
+		ugds_chan_close(r.f.ch);
+		for (int i = 0; i < 100 && (id = ugds_ctrl_close(r.f.c, 1)) == -EBUSY; i++)
+			ugds_ns_close(r.f.ns);
+		ok(!id, "a forced close ends it: %d", id);
+		ugds_stream_free(g.s);
+		fake_stream_free(g.fs);
+		fake_stop();
+		if (!direct)
+			free(r.gpu);
+		free(r.f.buf);
+		ugds_ctrl_free(r.f.c);
+		ugds_ns_free(r.f.ns);
+		return;
+	}
+	ok(ended(&r, g, put(&r, g, item(&r, UGDS_OP_READ, FAR, 300 * KIB, 0))).result == 300 * (int64_t)KIB,
+	   "works again");
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
+static void context_lost(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_cell cell = { 0 };
+	struct ugds_stream_how how = { .cell = &cell, .flags = UGDS_SOP_STALL };
+	struct ugds_stream_item it;
+	struct ugds_stream_result res;
+	struct gated g;
+	_Atomic bool go = false;
+	uint64_t a[20], good = 0;
+	int rc;
+
+	rig_begin(&r, direct, "GPU context lost");
+	g = gated_open(&r);
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	for (uint32_t i = 0; i < 20; i++) {
+		it = item(&r, UGDS_OP_READ, FAR + i * 64 * KIB, 64 * KIB, 0);
+		a[i] = put_with(&r, g, &it, 1, i ? NULL : &how, &rc);
+	}
+	fake_rest(10 * MS);
+	atomic_store(&fake.lost, true);
+	res = ended(&r, g, a[0]);
+	ok(res.result == -EIO && res.gpu_code == FAKE_LOST && res.state == UGDS_SOP_FAILED && res.over &&
+		   cell.error == -EIO,
+	   "what waits for go ends with the runtime's code");
+	for (uint32_t i = 0; i < 20; i++)
+		good += ended(&r, g, a[i]).result == -EIO;
+	ok(good == 20 && idle(&r), "and so do all behind it: nothing is held");
+	put_with(&r, g, &it, 1, NULL, &rc);
+	ok(rc < 0, "another one is refused: %d", rc);
+	ok(fixture_run(&r.f, UGDS_OP_READ, 0, 4096, 0) == 4096, "the controller still serves host memory");
+	ok(!ugds_stream_close(g.s, 0), "the stream is closed");
+	ugds_stream_free(g.s);
+	atomic_store(&go, true);
+	fake_stream_free(g.fs);
+	ok(rig_close(&r), "given back");
+}
+
+/* Each call of the runtime refuses once, while a read of five chunks is enqueued. */
+static void runtime_refuses(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_how none = { 0 };
+	struct ugds_stream_started st;
+	struct ugds_error err = { 0 };
+	struct ugds_stream_item it;
+	struct ugds_stream_info a, b;
+	struct gated g;
+	uint32_t calls, bad = 0;
+
+	rig_begin(&r, direct, "runtime refuses");
+	g = gated_open(&r);
+	it = item(&r, UGDS_OP_READ, FAR, 320 * KIB, 0);
+	over(g, put(&r, g, it));
+	ugds_stream_info(g.s, &a);
+	over(g, put(&r, g, it));
+	ugds_stream_info(g.s, &b);
+	calls = (uint32_t)(b.gpu_calls - a.gpu_calls);
+	for (uint32_t i = 1; i <= calls; i++) {
+		int rc;
+
+		atomic_store(&fake.fail_at, atomic_load(&fake.nr_calls) + i);
+		rc = ugds_stream_enqueue(g.s, r.f.ns, &it, 1, &none, &st, &err);
+		atomic_store(&fake.fail_at, 0);
+		/* the last is the event, which is tried again */
+		if (i == calls ? rc != 0 : rc >= 0 || st.gpu_code != FAKE_REFUSED || st.token)
+			printf("# call %u of %u: %d, code %d\n", i, calls, rc, st.gpu_code), bad++;
+		if (!rc)
+			ugds_stream_release(g.s, st.token);
+		for (int k = 0; k < 5000 && !idle(&r); k++)
+			fake_rest(MS);
+		bad += !idle(&r);
+		if (!fake_sync(g.fs, 5 * SEC))
+			printf("# call %u: the stream hangs\n", i), bad++;
+		memset(r.gpu + FAR, 0x55, 320 * KIB);
+		if (ended(&r, g, put(&r, g, it)).result != 320 * (int64_t)KIB)
+			bad++;
+	}
+	ok(!bad, "%u calls refuse, one after another: nothing is held, nothing hangs, the next one is done",
+	   calls);
+	ugds_stream_info(g.s, &b);
+	ok(b.waiting == 0 && b.held == 2 + calls, "and nothing is left over: %u", b.held);
+	ok(gated_close(g), "closed");
+	ok(rig_close(&r), "given back");
+}
+
+static void refusals(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_item it;
+	struct ugds_stream_info a, b;
+	_Atomic bool go = false;
+	struct gated g;
+	uint64_t token;
+	int rc;
+
+	rig_begin(&r, direct, "refusals");
+	r.p.max_waiting = 2;
+	r.p.max_chunks = 4;
+	g = gated_open(&r);
+	ugds_stream_info(g.s, &a);
+	it = item(&r, UGDS_OP_READ, 0, 4096, 100);
+	ok(!put_with(&r, g, &it, 1, NULL, &rc) && rc == -EINVAL, "half a block");
+	it = item(&r, UGDS_OP_READ, 0, 4096, NS_BYTES);
+	ok(!put_with(&r, g, &it, 1, NULL, &rc) && rc == -ERANGE, "past the namespace");
+	it = item(&r, UGDS_OP_READ, BUF_BYTES, 4096, 0);
+	ok(!put_with(&r, g, &it, 1, NULL, &rc) && rc == -EFAULT, "past the registration");
+	it = item(&r, UGDS_OP_READ, 0, 4096, 0);
+	it.map = 0x1234500000001;
+	ok(!put_with(&r, g, &it, 1, NULL, &rc) && rc == -ESTALE, "a stale mapping");
+	it = item(&r, UGDS_OP_FLUSH, 0, 4096, 0);
+	ok(!put_with(&r, g, &it, 1, NULL, &rc) && rc == -EOPNOTSUPP, "another command");
+	ok(!put_with(&r, g, &it, 0, NULL, &rc) && rc == -EINVAL, "nothing at all");
+	it = item(&r, UGDS_OP_READ, 0, 300 * KIB, 0);
+	token = put_with(&r, g, &it, 1, NULL, &rc);
+	ok(direct ? !rc : rc == -E2BIG, "more chunks than one may have");
+	if (direct)
+		over(g, token);
+	it = item(&r, UGDS_OP_READ, 0, 4096, 0);
+	atomic_store(&g.fs->capturing, true);
+	ok(!put_with(&r, g, &it, 1, NULL, &rc) && rc == -EPERM, "a stream that is captured");
+	atomic_store(&g.fs->capturing, false);
+	ugds_stream_info(g.s, &b);
+	ok(b.operations == a.operations + direct && b.waiting == 0 && idle(&r), "nothing was enqueued");
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	put(&r, g, it);
+	token = put(&r, g, it);
+	ok(!put_with(&r, g, &it, 1, NULL, &rc) && rc == -EAGAIN, "more than may wait");
+	atomic_store(&go, true);
+	over(g, token);
+	ok(put(&r, g, it), "there is room again");
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
+static void closes(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_item it;
+	struct ugds_stream_result res;
+	_Atomic bool go = false;
+	struct gated g, h;
+	uint64_t a, b;
+	int rc;
+
+	rig_begin(&r, direct, "forced close");
+	g = gated_open(&r);
+	h = gated_open(&r);
+	it = item(&r, UGDS_OP_READ, FAR, 100 * KIB, 0);
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	a = put(&r, g, it);
+	b = put(&r, g, it);
+	ok(ugds_stream_close(g.s, 1) == -EBUSY, "the stream has not come by: not closed yet");
+	res = ended(&r, g, a);
+	ok(res.result == -ESHUTDOWN && ended(&r, g, b).result == -ESHUTDOWN, "what waits ends at once");
+	atomic_store(&go, true);
+	ok(over(g, a).over && over(g, b).over && fake_sync(g.fs, SEC), "the stream passes");
+	for (int i = 0; i < 5000 && (rc = ugds_stream_close(g.s, 1)) == -EBUSY; i++)
+		fake_rest(MS);
+	ok(!rc && idle(&r), "then it is closed");
+	put_with(&r, g, &it, 1, NULL, &rc);
+	ok(rc == -ESHUTDOWN, "and takes nothing");
+	ugds_stream_free(g.s);
+	fake_stream_free(g.fs);
+
+	ok(ended(&r, h, put(&r, h, it)).result == 100 * (int64_t)KIB, "another stream");
+	fake_sync(h.fs, SEC);
+	ok(ugds_ctrl_close(r.f.c, 0) == -EBUSY, "the controller is busy with a channel");
+	ok(ended(&r, h, put(&r, h, it)).result == 100 * (int64_t)KIB, "so the stream still works");
+	fake_sync(h.fs, SEC);
+	ok(rig_close(&r), "an idle stream is closed with its controller");
+	put_with(&r, h, &it, 1, NULL, &rc);
+	ok(rc == -ESHUTDOWN && !ugds_stream_close(h.s, 0), "and answers so");
+	ugds_stream_free(h.s);
+	free(h.fs);
+}
+
+int main(void)
+{
+	for (int direct = 0; direct < 2; direct++) {
+		withdrawn(direct);
+		timed_out(direct);
+		device_error(direct);
+		stalled(direct);
+		wedged(direct);
+		while_in_flight(direct, false);
+		while_in_flight(direct, true);
+		context_lost(direct);
+		runtime_refuses(direct);
+		refusals(direct);
+		closes(direct);
+	}
+	stall_limit();
+	return done_testing();
+}
