@@ -144,7 +144,7 @@ class Where(NamedTuple):
 
     runtimes: tuple[RuntimeName, ...]  # that may know it, in the order to be asked in
     device: int | None  # None: it does not say
-    said: str = ""
+    said: object = ""  # in whose words
 
 
 class Claim(Memory):
@@ -219,29 +219,33 @@ def _name(obj: object) -> str:
 
 def gpu_of(device: object) -> Where:
     """Return the GPU that is named: ``cuda:0``, ``hip``, a torch device, an ordinal."""
-    if isinstance(device, bool) or device is None:
+    kind, index = _kind_and_index(device)
+    runtimes = _RUNTIMES.get(kind)
+    if runtimes is None or (index is not None and index < 0):
         raise OptionError(f"device={device!r}: {_DEVICES}")
-    if isinstance(device, int):
-        kind, index = "", device
-    elif isinstance(device, str):
-        kind, colon, number = device.partition(":")
-        if colon and not (number.isascii() and number.isdecimal()):
-            raise OptionError(f"device={device!r}: {_DEVICES}")
-        index = int(number) if colon else -1
-    else:
-        kind = str(getattr(device, "type", device))
-        found = getattr(device, "index", None)
-        index = found if isinstance(found, int) else -1
-    runtimes: dict[str, tuple[RuntimeName, ...]] = {
-        "": _EITHER,
-        "cuda": _EITHER,
-        "hip": ("hip",),
-    }
-    if kind not in runtimes or index < -1:
-        raise OptionError(f"device={device!r}: {_DEVICES}")
-    return Where(runtimes[kind], None if index < 0 else index, str(device))
+    return Where(runtimes, index, device)
 
 
+def _kind_and_index(device: object) -> tuple[str, int | None]:
+    kind = getattr(device, "type", None)
+    if kind is not None:
+        index = getattr(device, "index", None)
+        return str(kind), index if isinstance(index, int) else None
+    if isinstance(device, int) and not isinstance(device, bool):
+        return "", device
+    kind, colon, number = str(device).partition(":")
+    if not colon:
+        return kind or "none", None
+    if not (number.isascii() and number.isdecimal()):
+        return "none", None
+    return kind or "none", int(number)
+
+
+_RUNTIMES: Final[dict[str, tuple[RuntimeName, ...]]] = {
+    "": _EITHER,
+    "cuda": _EITHER,
+    "hip": ("hip",),
+}
 _DEVICES: Final = (
     "a GPU is 'cuda:0', 'hip:0', 'cuda' or 'hip' for the first one, a torch device, or "
     "its number"

@@ -74,7 +74,7 @@ class Descriptor:
 class DeviceMemory(Memory):
     """Memory that only a device, or the exporter of a dma-buf, can address."""
 
-    __slots__ = ("_addr", "_fd", "_kind", "_offset", "_peer", "what")
+    __slots__ = ("_addr", "_fd", "_kind", "_offset", "_peer")
 
     host = False
     found_by_address = False
@@ -97,11 +97,13 @@ class DeviceMemory(Memory):
         self._addr = addr
         self._offset = offset
         self._peer = peer
-        self.what = (
-            f"{nbytes} bytes of device memory at {addr:#x}"
-            if fd is None
-            else f"{nbytes} bytes from byte {offset} on of a dma-buf"
-        )
+
+    @property
+    def what(self) -> str:
+        """Name it, for the sentences of errors."""
+        if self._fd is None:
+            return f"{self.nbytes} bytes of device memory at {self._addr:#x}"
+        return f"{self.nbytes} bytes from byte {self._offset} on of a dma-buf"
 
     def map(self, device: Device, ret_handle: CData) -> tuple[int, int]:
         """Make it reachable for a controller; errno, and what became of it."""

@@ -74,7 +74,10 @@ class GPUMemory(DeviceMemory):
         self.found = found  # the allocations that it lies in; one, unless mapped so
         self.stream = stream
         self._segments = segments
-        self.what = f"{nbytes} bytes at {ptr:#x} of {found[0].place}"
+
+    @property
+    def what(self) -> str:
+        return f"{self.nbytes} bytes at {self.ptr:#x} of {self.found[0].place}"
 
     def part(self, start: int, nbytes: int) -> GPUMemory:
         return GPUMemory(
