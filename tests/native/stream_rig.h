@@ -11,6 +11,9 @@
 #include "stream/stream.h"
 #include "ugds_fixture.h"
 
+#define KIB 1024ull
+#define FAR (8 * KIB * KIB)
+
 struct rig {
 	struct fixture f;
 	struct ugds_sink *sink;
@@ -168,5 +171,33 @@ __attribute__((unused)) static bool is_over(struct gated g, uint64_t token)
 	ugds_stream_state(g.s, token, &res);
 	return res.over;
 }
+
+__attribute__((unused)) static int fault(struct rig *r, uint32_t action, uint32_t count)
+{
+	struct ugds_fault f = { .action = action,
+				.qid = UGDS_FAULT_ANY_IO,
+				.opcode = UGDS_OP_READ,
+				.nsid = UGDS_FAULT_ANY,
+				.count = count,
+				.status = 0x281 };
+
+	return ugds_fault_add(r->f.c, &f);
+}
+
+__attribute__((unused)) static bool rig_begin_for(struct rig *r, bool direct, const char *name,
+						  uint64_t hang_ns)
+{
+	fixture_defaults(&r->f);
+	r->f.open.hang_io_ns = hang_ns;
+	return ok(rig_open(r, direct), "%s, %s: open", name, direct ? "direct" : "staged");
+}
+
+__attribute__((unused)) static bool rig_begin(struct rig *r, bool direct, const char *name)
+{
+	return rig_begin_for(r, direct, name, 30 * SEC);
+}
+
+/* Nothing holds the buffer. */
+__attribute__((unused)) static bool idle(struct rig *r) { return ugds_map_inflight(r->f.c, r->f.map) == 0; }
 
 #endif

@@ -4,8 +4,6 @@
 
 #include "stream_rig.h"
 
-#define KIB 1024ull
-
 static bool read_back(struct rig *r, uint64_t offset, uint64_t nbytes, uint64_t seed)
 {
 	uint8_t *host = r->f.buf + 20 * KIB * KIB;

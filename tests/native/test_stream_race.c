@@ -6,7 +6,6 @@
 
 #include "stream_rig.h"
 
-#define KIB 1024ull
 #define THREADS 4
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
