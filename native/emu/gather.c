@@ -43,12 +43,13 @@ void emu_gather_add(struct emu_actor *a, struct emu_chunk *c, bool out)
 void emu_gather_begin(struct emu_actor *a)
 {
 	struct emu_gather *g = a->gather;
-	struct emu_stage *r = g->stage;
+	struct emu_stage *r;
 	uint64_t ticket = 0;
 	uint32_t why = 0, n;
 
-	if (!g->first)
+	if (!g || !g->first)
 		return;
+	r = g->stage;
 	n = a->e->dma->copy(r->place, g->out, g->copy, g->n, &ticket, &why);
 	for (struct emu_chunk *c = g->first; c; c = c->next) {
 		c->begun = n > 0;
