@@ -35,7 +35,7 @@ LOOP_METHODS = {
     "add_reader", "add_writer", "call_soon", "call_soon_threadsafe", "create_future",
     "remove_reader", "remove_writer", "run_in_executor", "shutdown_asyncgens",
 }  # fmt: skip
-GPU_PACKAGES = {"cuda", "cupy", "hip", "torch"}
+GPU_PACKAGES = {"cuda", "cupy", "hip", "numba", "rocm", "torch"}
 
 # C: a file may include from its own folder and from those after it.
 C_ORDER = (
@@ -248,14 +248,39 @@ def test_only_completion_touches_the_loop() -> None:
     )
 
 
+def imports_by_name(path: Path) -> Iterator[str]:
+    """What a file hands to ``import_module`` as a literal."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).endswith("import_module")
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield str(node.args[0].value)
+
+
 def test_gpu_packages_are_imported_in_gpu_only() -> None:
     problems(
         f"{relative(path)} imports {name}"
         for path in PYTHON_PACKAGE
-        if not module_name(path).startswith("_gpu")
+        if module_name(path).split(".")[0] != "_gpu"
+        for name in (*imports(path), *imports_by_name(path))
+        if name.split(".")[0] in GPU_PACKAGES
+    )
+
+
+def test_gpu_packages_are_not_imported_with_the_package() -> None:
+    """In ``_gpu`` too they are found by name, when somebody asks for a GPU."""
+    problems(
+        f"{relative(path)} imports {name}"
+        for path in PYTHON_PACKAGE
         for name in imports(path)
         if name.split(".")[0] in GPU_PACKAGES
     )
+    by_name = {
+        name.split(".")[0] for path in PYTHON_PACKAGE for name in imports_by_name(path)
+    }
+    assert {"cuda", "hip"} <= by_name
 
 
 def test_private_files_have_a_public_front() -> None:

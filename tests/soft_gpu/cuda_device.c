@@ -144,24 +144,36 @@ SOFT_EXPORT int cuDevicePrimaryCtxRetain(uintptr_t *ctx, int device)
 	return SOFT_OK;
 }
 
-SOFT_EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
+/* The last release ends it. */
+static int release(int device, bool *ret_last)
 {
-	CALL();
+	SOFT_LOCK();
 
 	if (!soft_device_exists(device))
 		return SOFT_INVALID_DEVICE;
 	if (!soft_primary(device)->retains)
 		return SOFT_INVALID_CONTEXT;
-	if (!--soft_primary(device)->retains)
-		soft_primary_reset(device);
+	*ret_last = !--soft_primary(device)->retains;
 	return SOFT_OK;
+}
+
+SOFT_EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
+{
+	SOFT_CALL();
+	bool last = false;
+	int code = release(device, &last);
+
+	if (last)
+		soft_ctx_end(soft_primary(device));
+	return code;
 }
 
 SOFT_EXPORT int cuDevicePrimaryCtxReset_v2(int device)
 {
-	CALL();
-
-	soft_primary_reset(device);
+	SOFT_CALL();
+	if (!soft_device_exists(device))
+		return SOFT_INVALID_DEVICE;
+	soft_ctx_end(soft_primary(device));
 	return SOFT_OK;
 }
 
@@ -208,18 +220,27 @@ SOFT_EXPORT int cuCtxCreate_v4(uintptr_t *ctx, const void *params, unsigned flag
 	return cuCtxCreate_v2(ctx, flags, device);
 }
 
-SOFT_EXPORT int cuCtxDestroy_v2(uintptr_t ctx)
+static struct soft_ctx *of_its_own(uintptr_t handle)
 {
-	CALL();
-	struct soft_ctx *c = soft_ctx_find(ctx);
+	SOFT_LOCK();
+	struct soft_ctx *c = soft_ctx_find(handle);
 	struct soft_thread *t = soft_thread();
 
 	if (!c || c->primary)
-		return SOFT_INVALID_CONTEXT;
-	soft_ctx_destroy(c);
-	pthread_cond_broadcast(&soft_progress);
+		return NULL;
 	if (t->depth && t->stack[t->depth - 1] == c)
 		t->depth--;
+	return c;
+}
+
+SOFT_EXPORT int cuCtxDestroy_v2(uintptr_t ctx)
+{
+	SOFT_CALL();
+	struct soft_ctx *c = of_its_own(ctx);
+
+	if (!c)
+		return SOFT_INVALID_CONTEXT;
+	soft_ctx_end(c);
 	return SOFT_OK;
 }
 

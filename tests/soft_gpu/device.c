@@ -72,20 +72,22 @@ struct soft_ctx *soft_ctx_new(int device)
 	return c;
 }
 
-void soft_ctx_destroy(struct soft_ctx *c)
+void soft_ctx_end(struct soft_ctx *c)
 {
-	c->destroyed = true;
-	c->active = false;
+	pthread_mutex_lock(&soft_lock);
 	c->sticky = SOFT_CONTEXT_DESTROYED;
-}
-
-void soft_primary_reset(int device)
-{
-	struct soft_ctx *c = soft_primary(device);
-
+	c->destroyed = !c->primary;
+	pthread_cond_broadcast(&soft_progress);
+	soft_streams_of(c);
+	soft_events_of(c);
+	pthread_mutex_unlock(&soft_lock);
+	pthread_rwlock_wrlock(&soft_memory);
+	pthread_mutex_lock(&soft_lock);
+	soft_memory_of(c);
 	c->active = false;
 	c->retains = 0;
-	c->sticky = SOFT_CONTEXT_DESTROYED;
+	pthread_mutex_unlock(&soft_lock);
+	pthread_rwlock_unlock(&soft_memory);
 }
 
 static int usable(struct soft_ctx *c, struct soft_ctx **ret)
@@ -98,13 +100,14 @@ int soft_current(struct soft_ctx **ret)
 {
 	struct soft_thread *t = soft_thread();
 
-	if (!soft_initialized)
-		return SOFT_NOT_INITIALIZED;
-	if (soft_vendor.signal_words) { /* HIP has no stack of contexts */
+	if (soft_vendor.signal_words) { /* HIP begins by itself, and has no stack of contexts */
+		soft_initialized = true;
 		if (!soft_device_exists(t->device))
 			return SOFT_NO_DEVICE;
 		return usable(soft_primary_activate(t->device), ret);
 	}
+	if (!soft_initialized)
+		return SOFT_NOT_INITIALIZED;
 	if (!t->depth || !t->stack[t->depth - 1])
 		return SOFT_INVALID_CONTEXT;
 	return usable(t->stack[t->depth - 1], ret);

@@ -106,6 +106,17 @@ SOFT_EXPORT uint64_t soft_gpu_events(void)
 	return n;
 }
 
+void soft_events_of(struct soft_ctx *ctx)
+{
+	struct soft_event *e, *next;
+
+	for (e = events; e; e = next) {
+		next = e->next;
+		if (e->ctx == ctx)
+			soft_event_destroy((uintptr_t)e);
+	}
+}
+
 void soft_events_reset(void)
 {
 	while (events)

@@ -65,7 +65,8 @@ def _lent(gpu: SoftGPU, request: pytest.FixtureRequest) -> Iterator[SoftGPU]:
     try:
         # A test that failed holds on to things, and lost devices give nothing back.
         if not request.node.stash.get(FAILED, False) and not gpu.lost:
-            assert not gpu.leaks(), "left on the GPU"
+            leaks = gpu.leaks()
+            assert not leaks, f"left on the GPU: {', '.join(leaks)}"
     finally:
         gpu.reset()
 

@@ -149,8 +149,7 @@ SOFT_EXPORT int hipDeviceSynchronize(void)
 
 SOFT_EXPORT int hipDeviceReset(void)
 {
-	CALL();
-
-	soft_primary_reset(soft_thread()->device);
+	SOFT_CALL();
+	soft_ctx_end(soft_primary(soft_thread()->device));
 	return SOFT_OK;
 }

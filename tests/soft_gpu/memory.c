@@ -268,6 +268,20 @@ int soft_free(uint64_t addr, unsigned kinds)
 	return SOFT_INVALID_VALUE;
 }
 
+void soft_memory_of(struct soft_ctx *ctx)
+{
+	for (struct soft_alloc **at = &allocs; *at;) {
+		struct soft_alloc *a = *at;
+
+		if (a->ctx != ctx) {
+			at = &a->next;
+			continue;
+		}
+		*at = a->next;
+		release(a);
+	}
+}
+
 struct soft_alloc *soft_find(uint64_t addr)
 {
 	for (struct soft_alloc *a = allocs; a; a = a->next)

@@ -115,8 +115,8 @@ struct soft_ctx *soft_primary(int device);
 struct soft_ctx *soft_primary_activate(int device);
 struct soft_ctx *soft_ctx_find(uintptr_t handle); /* NULL: none, or destroyed */
 struct soft_ctx *soft_ctx_new(int device);
-void soft_ctx_destroy(struct soft_ctx *c);
-void soft_primary_reset(int device);
+/* A context ends: what is in flight in it is cut short, its memory, streams and events are gone. Without the lock. */
+void soft_ctx_end(struct soft_ctx *c);
 uint64_t soft_contexts_made(int device);
 /* The calling thread's: CUDA the top of its stack, HIP its device's primary one. */
 int soft_current(struct soft_ctx **ret);
@@ -178,6 +178,7 @@ struct soft_block *soft_block_new(int device, uint64_t base, size_t nbytes, bool
 struct soft_block *soft_block_map(int device, uint64_t base, size_t nbytes, int fd, char *shadow);
 void soft_block_free(struct soft_block *b);
 struct soft_alloc *soft_alloc_add(struct soft_alloc a);
+void soft_memory_of(struct soft_ctx *ctx); /* gone */
 void soft_memory_reset(void);
 void soft_vmm_reset(void);
 bool soft_vmm_reserved(int device, uint64_t base, size_t nbytes, uint64_t *ret_end);
@@ -254,6 +255,7 @@ void soft_op_drop(struct soft_op *op);
 int soft_stream_query(struct soft_stream *s);
 int soft_stream_sync(struct soft_stream *s);
 int soft_sync_device(int device, struct soft_ctx *ctx);
+void soft_streams_of(struct soft_ctx *ctx); /* gone; returns when nothing is in flight in them */
 void soft_streams_reset(void);
 
 void soft_channel_push(struct soft_op *op);
@@ -271,6 +273,7 @@ int soft_event_record(struct soft_event *e, struct soft_stream *s);
 int soft_event_query(struct soft_event *e);
 int soft_event_sync(struct soft_event *e);
 int soft_stream_wait_event(struct soft_stream *s, struct soft_event *e);
+void soft_events_of(struct soft_ctx *ctx); /* gone */
 void soft_events_reset(void);
 
 int soft_capture_begin(struct soft_stream *s, int mode);

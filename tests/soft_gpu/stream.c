@@ -254,6 +254,24 @@ SOFT_EXPORT uint64_t soft_gpu_streams(void)
 	return n;
 }
 
+void soft_streams_of(struct soft_ctx *ctx)
+{
+	struct soft_stream *s, *next;
+
+	do {
+		for (s = streams; s && !(s->ctx == ctx && s->pending); s = s->next)
+			;
+		if (s)
+			pthread_cond_wait(&soft_progress, &soft_lock);
+	} while (s);
+	for (s = streams; s; s = next) {
+		next = s->next;
+		if (s->ctx == ctx)
+			let_go(s);
+	}
+	ctx->legacy = NULL;
+}
+
 void soft_streams_reset(void)
 {
 	while (streams)

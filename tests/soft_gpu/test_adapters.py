@@ -29,7 +29,7 @@ class Adapter:
         self.vendor = runtime.load("cuda" if gpu.vendor == "cuda" else "hip")
         self.code = ffi.new("int *")
 
-    def allocate(self, nbytes: int, device: int = 0):
+    def allocate(self, nbytes: int, device: int = 0) -> CData:
         found = ffi.new("struct ugds_gpu_pointer *")
         rc = lib.ugds_gpu_alloc(self.vendor, device, nbytes, found, self.code)
         assert rc == 0, self.error()
@@ -42,11 +42,26 @@ class Adapter:
     def free(self, memory: CData) -> None:
         assert lib.ugds_gpu_free(memory, self.code) == 0, self.error()
 
-    def pointer(self, address: int):
+    def pointer(self, address: int) -> CData:
         found = ffi.new("struct ugds_gpu_pointer *")
         rc = lib.ugds_gpu_pointer(self.vendor, address, found, self.code)
         assert rc == 0, self.error()
         return found
+
+    def bytes_of(self, buffer: bytearray) -> CData:
+        return ffi.from_buffer(buffer)
+
+    def stream_place(self, stream: int) -> tuple[int, int]:
+        device, ctx = ffi.new("int32_t *"), ffi.new("uint64_t *")
+        rc = lib.ugds_gpu_stream_place(self.vendor, stream, device, ctx, self.code)
+        assert rc == 0, self.error()
+        return device[0], ctx[0]
+
+    def default_stream_refused(self) -> int:
+        device, ctx = ffi.new("int32_t *"), ffi.new("uint64_t *")
+        rc = lib.ugds_gpu_stream_place(self.vendor, 0, device, ctx, self.code)
+        assert rc < 0
+        return int(self.code[0])
 
     def capabilities(self, device: int = 0) -> int:
         bits = ffi.new("uint32_t *")
