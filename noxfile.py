@@ -21,6 +21,9 @@ ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
 SANITIZERS = ("none", "address,undefined", "thread")
+# What a busy machine made late gets a second chance, and is named: RERUN lines are worth
+# a look, for a test that is right only most of the time has found something.
+AGAIN = ("--reruns", "1", "-r", "fER")
 
 
 def group(name: str) -> list[str]:
@@ -56,7 +59,7 @@ def tests(session: nox.Session) -> None:
     # Long runs tell nothing new about another interpreter.
     chosen = "not long" if session.python == PYTHONS[0] else "not long and not soak"
     args = session.posargs or ["-m", chosen]
-    session.run("python", "-m", "pytest", *args, env=env)
+    session.run("python", "-m", "pytest", *AGAIN, *args, env=env)
 
 
 @nox.session(python=PYTHONS[0], default=False)

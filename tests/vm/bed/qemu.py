@@ -199,7 +199,7 @@ def kernel_options(machine: Machine, boot: Boot) -> str:
     options = ["console=ttyS0", "quiet", "loglevel=4", "panic=-1", "oops=panic"]
     options += ["log_buf_len=4M", "printk.devkmsg=on", "random.trust_cpu=on"]
     # A busy host stops a guest for seconds: that is nobody's stall.
-    options += ["rcupdate.rcu_cpu_stall_timeout=120", "no_timer_check", "tsc=reliable"]
+    options += ["rcupdate.rcu_cpu_stall_timeout=120", "no_timer_check"]
     if machine.iommu:
         options.append("intel_iommu=on")
     return " ".join((*options, *machine.kernel_options, *boot.options))

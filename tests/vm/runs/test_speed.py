@@ -5,7 +5,12 @@ from __future__ import annotations
 from vm.bed.machine import Blocks, Controller, Machine
 from vm.bed.run import GuestRun
 
-MACHINE = Machine((Controller("nv0", (Blocks(stored=False),), vectors=17),))
+# 6.1 finds the processors' clocks unsynchronised, and each look at the time would be a
+# system call. Unwatched, the clock may be off by its calibration: nothing here minds.
+MACHINE = Machine(
+    (Controller("nv0", (Blocks(stored=False),), vectors=17),),
+    kernel_options=("tsc=reliable",),
+)
 
 RUNS = tuple(
     GuestRun(
