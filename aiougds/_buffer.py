@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from aiougds._device import Device
     from aiougds._ffi import CData
 
 
@@ -116,6 +117,10 @@ class Memory:
         self.readonly = readonly
         self.target_refusal = target_refusal
         """Why nothing may be read into it, if so."""
+
+    def is_quick_for(self, device: Device) -> bool:
+        """Whether mapping takes no longer than for other memory."""
+        return True
 
     def let_go(self) -> None:
         """Nothing will be mapped of it any more."""

@@ -62,6 +62,7 @@ class Device(Limbo):
         "ended",
         "event_fd",
         "forked",
+        "gpus",
         "jit_pins",
         "lock",
         "options",
@@ -80,6 +81,7 @@ class Device(Limbo):
         self.closing = False
         self.ended = False
         self.forked = False
+        self.gpus: set[tuple[int, int, int]] = set()  # of which memory was mapped
         self.lock = threading.RLock()
         self.channels: dict[int, Channel] = {}
         self.windows: weakref.WeakSet[Window] = weakref.WeakSet()

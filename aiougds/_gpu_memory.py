@@ -136,6 +136,15 @@ class GPUMemory(DeviceMemory):
 
     # ---- reachable for a controller ----
 
+    def is_quick_for(self, device: Device) -> bool:
+        """Whether its GPU is known there: the first time, staging may be made."""
+        return self._place in device.gpus
+
+    @property
+    def _place(self) -> tuple[int, int, int]:
+        first = self.found[0]
+        return first.vendor, first.device, first.ctx
+
     def map(self, device: Device, ret_handle: CData) -> tuple[int, int]:
         self.check_there()
         if self._segments is not None:
@@ -147,6 +156,8 @@ class GPUMemory(DeviceMemory):
         if code == -EOPNOTSUPP:  # the transport has no way to the address itself
             fd, offset = self.export()
             code, traits = self._map_dmabuf(device, fd, offset, ret_handle)
+        if code == 0:
+            device.gpus.add(self._place)
         return code, traits
 
     def _map_within(self, device: Device, ret_handle: CData) -> int | None:
@@ -239,6 +250,17 @@ def live_holders(memory: Memory) -> list[PinnedMemory]:
 def _holds(reg: PinnedMemory, memory: GPUMemory) -> bool:
     held = reg._memory  # None: closed meanwhile
     return held is not None and memory.lies_in(held)
+
+
+def runtime_to_load(obj: object) -> Callable[[], object] | None:
+    """Return what loads the runtime of an object, and may block; None: it is there."""
+    if pointers.any_loaded():
+        return None
+    memory = describe(obj)
+    if not isinstance(memory, Claim) or not memory.nbytes:
+        return None
+    runtimes = memory.where.runtimes
+    return lambda: pointers.usable(runtimes)
 
 
 def memory_of(obj: object) -> Memory:

@@ -36,7 +36,7 @@ from aiougds._failure import (
     unaligned,
 )
 from aiougds._ffi import PENDING, ffi, lib, seconds_to_ns
-from aiougds._gpu_memory import live_holders, memory_of
+from aiougds._gpu_memory import live_holders, memory_of, runtime_to_load
 from aiougds._mapping import Mapping
 from aiougds._options import MODES, one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice, fresh_memory
@@ -264,6 +264,10 @@ async def transfer(
     device, lba, size = window.device, window.lba_bytes, window.size
     name = NAMES[op & 0xFF]
     at = whole(offset, "offset")
+    if not isinstance(buf, (PinnedMemory, RegistrationSlice)):
+        load = runtime_to_load(buf)
+        if load is not None:  # its package is imported now
+            await current_home().off_loop(load)
     place = locate(device, buf, op & 0xFF)
     length = place.nbytes if nbytes is None else whole(nbytes, "nbytes")
     if length > place.nbytes:
@@ -324,7 +328,9 @@ async def _direct(
             raise device.refusal() or refused(device, -errno.EBUSY, request)
     if place.nbytes != length:
         memory = memory.part(0, length)
-    inline = device.info().caps & lib.UGDS_CAP_MAP_INLINE
+    inline = device.info().caps & lib.UGDS_CAP_MAP_INLINE and (
+        memory.is_quick_for(device)
+    )
     clock = Clock(None if inline else timeout_s)
     home = current_home()
     if inline:

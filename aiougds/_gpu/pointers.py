@@ -78,6 +78,11 @@ def look_up(vendor: int, addr: int) -> Pointer | None:
     return None if native.kind == lib.UGDS_GPU_MEM_NONE else _from_native(native)
 
 
+def any_loaded() -> bool:
+    """Whether a runtime is in use."""
+    return any(is_loaded(name) for name in BOTH)
+
+
 def usable(runtimes: tuple[Runtime, ...]) -> list[int]:
     """Return the vendors of those that can be loaded; raise why when none can."""
     refusal: CapabilityError | None = None

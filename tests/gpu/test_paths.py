@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,3 +112,33 @@ async def test_no_way_at_all(world: World, gpu: GPU, transport: Transport) -> No
             ns.register(Tensor(ptr, PAGE))
         assert caught.value.errno == errno.EOPNOTSUPP
         assert ns.controller.statistics().mappings == 0
+
+
+class Watched:
+    """The native library, and who maps."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(lib, name)
+
+    def ugds_map_foreign(self, ctrl: CData, native: CData, ret_handle: CData) -> int:
+        self.threads.append(threading.get_ident())
+        return lib.ugds_map_foreign(ctrl, native, ret_handle)
+
+
+async def test_the_first_of_a_gpu_is_mapped_off_the_loop(
+    world: World, gpu: GPU, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Staging may have to be made; from then on it takes no thread."""
+    watched = Watched()
+    monkeypatch.setattr(_device_memory, "lib", watched)
+    ptr, other = gpu.alloc(PAGE), gpu.alloc(PAGE, device=1)
+    async with world.open(emu=SMALL) as ns:
+        for target in (ptr, ptr, other, other, ptr):
+            await ns.read(Tensor(target, PAGE, device=None), offset=0)
+    here = threading.get_ident()
+    seen = [thread == here for thread in watched.threads]
+    alone = world.loop == "blocking"  # a thread that may block
+    assert seen == [alone, True, alone, True, True]
