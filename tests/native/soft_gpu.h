@@ -51,8 +51,9 @@ static inline uint64_t soft_address(const struct soft *s, const struct gpu_symbo
 	return ask[s->vendor](symbol->name, &found, (int)symbol->version, 0, &status) ? 0 : (uintptr_t)found;
 }
 
-/* The driver is initialised, and the table of the vendor loaded. */
-static inline struct soft soft_open(uint32_t vendor)
+/* The driver is initialised, and the table of the vendor loaded. @give: the address of each symbol that it is to have. */
+static inline struct soft soft_open_with(uint32_t vendor, uint64_t (*give)(const struct soft *s,
+									   const struct gpu_symbol *symbol))
 {
 	struct soft s = { .vendor = vendor,
 			  .lib = dlopen(vendor == GPU_CUDA ? SOFT_CUDA : SOFT_HIP, RTLD_NOW | RTLD_LOCAL) };
@@ -69,7 +70,7 @@ static inline struct soft soft_open(uint32_t vendor)
 	*(void **)&init = soft_symbol(s.lib, vendor == GPU_CUDA ? "cuInit" : "hipInit");
 	init(0);
 	for (; (symbol = gpu_symbol(vendor, n)); n++)
-		addrs[n] = soft_address(&s, symbol);
+		addrs[n] = give(&s, symbol);
 	if (gpu_load(vendor, addrs, n, &missing)) {
 		fprintf(stderr, "it lacks %s\n", missing);
 		exit(1);
@@ -91,5 +92,7 @@ static inline struct soft soft_open(uint32_t vendor)
 #undef SOFT_BIND
 	return s;
 }
+
+static inline struct soft soft_open(uint32_t vendor) { return soft_open_with(vendor, soft_address); }
 
 #endif

@@ -266,6 +266,42 @@ static void hip_words(const struct soft *s)
 	s->rt->leave(&p, &b);
 }
 
+/* What a peer wrote is made visible: by a call, or with a wait. */
+static void flush(const struct soft *s)
+{
+	struct gpu_place p = place(s, 0);
+	struct gpu_word word;
+	struct gpu_before b;
+	uint64_t stream;
+	uint32_t caps;
+
+	s->missing(8); /* writes that are not ordered */
+	s->rt->enter(&p, &b);
+	s->rt->stream_new(&stream);
+	s->rt->words_alloc(1, &word);
+	ok(!s->rt->caps(0, &caps) && caps & GPU_NEEDS_FLUSH, "%s: a flush is needed", s->rt->name);
+	ok(!s->rt->flush_remote_writes(), "%s: a call flushes", s->rt->name);
+	if (s->vendor == GPU_CUDA) {
+		struct gpu_memop wait = { .wait = true, .flush = true, .addr = word.dev };
+
+		ok(s->calls("cuFlushGPUDirectRDMAWrites") == 1, "CUDA: that of the driver");
+		ok(caps & GPU_CAN_FLUSH && !s->rt->memops(stream, &wait, 1) && !s->rt->stream_sync(stream),
+		   "CUDA: a wait flushes");
+		s->missing(4);
+		ok(s->rt->memops(stream, &wait, 1) == 801, "CUDA: where it can");
+	} else {
+		uint32_t *(*hdp)(int);
+
+		*(void **)&hdp = soft_symbol(s->lib, "soft_gpu_hdp_flush");
+		ok(*hdp(0) == 1 && !*hdp(1), "HIP: the register of the device is written");
+	}
+	s->missing(0);
+	ok(!s->rt->caps(0, &caps) && !(caps & GPU_NEEDS_FLUSH), "%s: none is needed else", s->rt->name);
+	s->rt->words_free(1, &word);
+	s->rt->stream_free(stream);
+	s->rt->leave(&p, &b);
+}
+
 int main(void)
 {
 	uint64_t none[128] = { 0 };
@@ -292,6 +328,7 @@ int main(void)
 		capture(&s);
 		pointers(&s);
 		pooled(&s);
+		flush(&s);
 		if (vendor == GPU_HIP)
 			hip_words(&s);
 		errors(&s);
