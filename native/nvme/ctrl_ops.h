@@ -62,9 +62,6 @@ struct nvme_ctrl_ops {
 	int (*wake_bind)(void *t, uint32_t vector, int fd, _Atomic uint32_t *word, uint64_t *ret_binding);
 	/* Returns when nothing can write to the fd or the word any more. */
 	int (*wake_unbind)(void *t, uint64_t binding);
-	/* Stream-ordered copies for a software device (NULL: extents are the memory's own). */
-	int (*stream_window)(void *t, struct mem_map *map, uint64_t off, uint64_t nbytes,
-			     struct dma_mapping *ret);
 	/* Queue memory and host state; the controller does not know the pair before connect(). */
 	int (*qpair_new)(struct nvme_ctrl *ctrl, const struct nvme_qpair_conf *conf, struct nvme_qpair **ret);
 	/* Doorbell Buffer Config: after each enable, before I/O pairs connect; -EOPNOTSUPP where there is none. */

@@ -263,7 +263,7 @@ static void *exec_main(void *arg)
 		if (++idle & 15)
 			continue;
 		sched_yield(); /* a software device, or whoever enqueues, may need this processor */
-		if (now_ns() - since < x->spin_ns)
+		if (now_ns() - since < atomic_load_explicit(&x->spin_ns, memory_order_relaxed))
 			continue;
 		rest(x, l, since);
 		since = now_ns();
@@ -403,6 +403,7 @@ void stream_exec_end(struct stream_exec *x)
 		pthread_mutex_lock(&x->closing);
 		each_stream(x, close_last);
 		pthread_mutex_unlock(&x->closing);
+		stream_rings_free(x);
 		sink_fail_events(x, -ESHUTDOWN);
 	}
 	x->c = NULL;

@@ -55,7 +55,7 @@ static int take_parts(struct stream *s, struct stream_op *op, stream_get *get, c
 	int err = room_for(op, n);
 
 	op->nr_parts = 0;
-	op->heads = op->tails = false;
+	op->heads = op->tails = op->bare = false;
 	while (!err && op->nr_parts < n) {
 		struct stream_part *p = &op->parts[op->nr_parts];
 
@@ -67,19 +67,11 @@ static int take_parts(struct stream *s, struct stream_op *op, stream_get *get, c
 			op->nr_parts++; /* there is something to give back */
 		if (err || !p->staged)
 			continue;
-		if (p->is.opcode == NVME_IO_WRITE || p->is.offset_cell || p->is.nbytes_cell ||
-		    how->flags & STREAM_KEEP)
-			op->heads = true;
-		if (p->is.opcode == NVME_IO_READ)
-			op->tails = true;
+		op->heads |= stream_copied_out(p, how->flags);
+		op->tails |= stream_copied_in(p);
+		op->bare |= stream_copied_in(p) && !stream_copied_out(p, how->flags);
 	}
 	return err;
-}
-
-static bool copied_out(const struct stream_part *p, uint32_t flags)
-{
-	return p->staged && (p->is.opcode == NVME_IO_WRITE || p->is.offset_cell || p->is.nbytes_cell ||
-			     flags & STREAM_KEEP);
 }
 
 /* What copies of one chunk lie side by side on both sides is one copy. */
@@ -113,7 +105,7 @@ static int copies(struct stream *s, struct stream_op *op, struct stream_cursor *
 		const struct stream_part *p = &op->parts[seg.part];
 		uint64_t gpu = p->is.gpu_addr + seg.off;
 
-		if (code || (out ? !copied_out(p, op->flags) : !p->staged || p->is.opcode != NVME_IO_READ))
+		if (code || (out ? !stream_copied_out(p, op->flags) : !stream_copied_in(p)))
 			continue;
 		if (c.gpu + c.nbytes != gpu || c.stage + c.nbytes != seg.stage) {
 			code = flush_copy(s, &c, slot, out);

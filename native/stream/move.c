@@ -47,7 +47,7 @@ static uint8_t *slot_of(const struct stream *s, const struct stream_run *run)
 /* A read into the staging ring that a copy brings to the GPU whatever becomes of it. */
 static bool blanks(const struct stream_op *op, const struct stream_part *p)
 {
-	return p->staged && p->is.opcode == NVME_IO_READ && !op->heads;
+	return stream_copied_in(p) && !stream_copied_out(p, op->flags);
 }
 
 static void failed(struct stream *s, struct stream_op *op, struct stream_run *run,

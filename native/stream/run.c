@@ -180,6 +180,7 @@ static void settle(struct stream *s, struct stream_op *op)
 				 __ATOMIC_RELEASE);
 	}
 	op->passing = true;
+	op->deadline = INT64_MAX;
 	let_pass(s, op->last);
 }
 
@@ -190,8 +191,7 @@ static void settle(struct stream *s, struct stream_op *op)
  */
 static bool may_blank(const struct stream_op *op)
 {
-	return op->tails && !op->heads && !op->lost &&
-	       !atomic_load_explicit(&op->broken, memory_order_relaxed);
+	return op->bare && !op->lost && !atomic_load_explicit(&op->broken, memory_order_relaxed);
 }
 
 /* It failed for good. */

@@ -64,49 +64,6 @@ static int look_at_device(struct stream *s, struct nvme_err *err)
 	return 0;
 }
 
-static int gpu_memory(struct stream *s, struct nvme_err *err)
-{
-	struct gpu_word words[3];
-	uint64_t dev;
-	void *stage;
-	int code = s->rt->words_alloc(3, words);
-
-	if (code)
-		goto fail;
-	if (s->staged) {
-		code = s->rt->host_alloc(s->slots * s->chunk, &stage, &dev);
-		if (code) {
-			s->rt->words_free(3, words);
-			goto fail;
-		}
-		s->stage = stage;
-	}
-	s->go = words[0];
-	s->done = words[1];
-	s->passed = words[2];
-	return 0;
-fail:
-	return nvme_err_set(
-		err, gpu_errno(s->rt, code), 0,
-		"%s gave no pinned memory for the stream's words and staging ring (%llu bytes): %s",
-		s->rt->name, (unsigned long long)(s->staged ? s->slots * s->chunk : 0),
-		s->rt->error_name(code));
-}
-
-static void free_gpu_memory(struct stream *s)
-{
-	const struct gpu_word words[3] = { s->go, s->done, s->passed };
-	struct gpu_before before;
-
-	/* with its context gone, its memory is too */
-	if (s->rt->enter(&s->place, &before))
-		return;
-	s->rt->words_free(3, words);
-	if (s->stage)
-		s->rt->host_free(s->stage);
-	s->rt->leave(&s->place, &before);
-}
-
 static int make_memory(struct stream *s, struct nvme_err *err)
 {
 	struct gpu_before before;
@@ -118,16 +75,9 @@ static int make_memory(struct stream *s, struct nvme_err *err)
 				    s->rt->error_name(code));
 	rc = look_at_device(s, err);
 	if (!rc)
-		rc = gpu_memory(s, err);
+		rc = stream_ring_get(s, err);
 	s->rt->leave(&s->place, &before);
-	if (rc || !s->staged)
-		return rc;
-	rc = mem_register(&s->x->c->mem, s->stage, s->slots * s->chunk, DMA_READ | DMA_WRITE, &s->stage_map);
-	if (rc) {
-		free_gpu_memory(s);
-		return nvme_err_set(err, rc, 0, "the staging ring cannot be registered (errno %d)", -rc);
-	}
-	return 0;
+	return rc;
 }
 
 static void lists_free(struct stream *s)
@@ -179,7 +129,7 @@ int stream_open(struct stream_exec *x, const struct gpu_rt *rt, const struct str
 		return rc;
 	}
 	if (p->spin_ns)
-		x->spin_ns = p->spin_ns;
+		atomic_store_explicit(&x->spin_ns, p->spin_ns, memory_order_relaxed);
 	pthread_mutex_lock(&x->lock);
 	s->id = x->next_id = (x->next_id + 1) & 0x7fffff;
 	s->next_all = x->all;
@@ -302,14 +252,14 @@ int stream_close_locked(struct stream *s, bool force)
 		give_up(s, force);
 	err = all_over(s) && all_passed(s) ? 0 : -EBUSY;
 	/* what a timed-out command may touch stays: until a reset */
-	if (!err && s->staged)
-		err = mem_unregister(&s->x->c->mem, s->stage_map);
+	if (!err && stream_ring_busy(s))
+		err = -EBUSY;
 	if (err)
 		goto unlock;
 	s->closed = true;
 	while (is_looked_at(s))
 		sched_yield(); /* the executor finds it idle, and takes it off its list */
-	free_gpu_memory(s);
+	stream_ring_put(s);
 unlock:
 	pthread_mutex_unlock(&s->enq);
 	return err;

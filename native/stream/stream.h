@@ -34,6 +34,7 @@ enum stream_verdict { STREAM_UNDECIDED, STREAM_RESUME, STREAM_FAIL };
 
 struct stream;
 struct stream_exec;
+struct stream_ring;
 struct stream_sink;
 
 struct stream_params {
@@ -95,6 +96,18 @@ struct stream_part {
 	uint64_t at, length; /* offset and bytes in force, known after go */
 };
 
+/* What is in the slot before go: a write's bytes, or the target's own, where a read may not fill it. */
+static inline bool stream_copied_out(const struct stream_part *p, uint32_t flags)
+{
+	return p->staged && (p->is.opcode == NVME_IO_WRITE || p->is.offset_cell || p->is.nbytes_cell ||
+			     flags & STREAM_KEEP);
+}
+
+static inline bool stream_copied_in(const struct stream_part *p)
+{
+	return p->staged && p->is.opcode == NVME_IO_READ;
+}
+
 /* A place in an operation's items, and a stretch of one of them. */
 struct stream_cursor {
 	uint32_t part;
@@ -122,6 +135,7 @@ struct stream_op {
 	int64_t timeout_ns;
 	struct stream_cell *cell;
 	bool heads, tails; /* copies before go, after done */
+	bool bare; /* some of the latter without the former: what is not read must be blanked */
 	uint64_t event;
 	bool has_event;
 	/* A call of the runtime failed halfway: its code. The event was recorded; a go was. */
@@ -173,6 +187,7 @@ struct stream {
 	struct gpu_word go, done, passed;
 	uint8_t *stage;
 	uint64_t stage_map;
+	struct stream_ring *ring; /* where these come from */
 	/* Serialises those who enqueue; held over calls of the runtime: no callback takes it. */
 	pthread_mutex_t enq;
 	uint32_t next_seq;
@@ -225,9 +240,10 @@ struct stream_exec {
 	_Atomic bool poked; /* there is something to look at since it last looked */
 	struct stream *_Atomic incoming;
 	struct stream *active;
-	int64_t spin_ns;
+	_Atomic int64_t spin_ns;
 	/* under lock */
 	struct stream *all;
+	struct stream_ring *spare;
 	uint32_t next_id;
 	struct stream_watch *free_watches;
 	struct nvme_link events; /* struct stream_watch.at: GPU events that are waited for */
@@ -309,6 +325,15 @@ void stream_abandon(struct stream *s);
 /* 0, or -EBUSY: not all of it is over and passed. */
 int stream_idle(struct stream *s);
 void stream_free(struct stream *s);
+
+/* ring.c: words, and where the transport stages a staging ring. Those of closed streams are kept: freeing pinned memory
+ * may wait for all the work of a GPU. */
+int stream_ring_get(struct stream *s, struct nvme_err *err);
+/* Nothing of it is at the device, and the stream has passed all that names it. */
+void stream_ring_put(struct stream *s);
+/* A command that was given up may still touch it. */
+bool stream_ring_busy(const struct stream *s);
+void stream_rings_free(struct stream_exec *x);
 
 /* ops.c: x->lock held where it says so */
 struct stream_op *stream_op_get(struct stream *s);

@@ -56,7 +56,7 @@ struct fake_gpu {
 	pthread_mutex_t callbacks; /* one host function at a time */
 	_Atomic bool lost;
 	_Atomic uint32_t nr_calls, fail_at; /* the call of this number is refused */
-	_Atomic uint32_t nr_memops, nr_copies;
+	_Atomic uint32_t nr_memops, nr_copies, nr_pinned;
 	uint32_t caps;
 };
 
@@ -283,6 +283,7 @@ static int fake_stream_wait_event(uint64_t stream, uint64_t event)
 
 static int fake_host_alloc(size_t n, void **ret, uint64_t *ret_dev)
 {
+	atomic_fetch_add(&fake.nr_pinned, 1);
 	*ret = aligned_alloc(4096, (n + 4095) / 4096 * 4096);
 	*ret_dev = (uint64_t)(uintptr_t)*ret;
 	return 0;

@@ -45,6 +45,40 @@ static void withdrawn(bool direct)
 	ok(rig_close(&r), "given back");
 }
 
+/* A set of both kinds, withdrawn: the read's target gets no bytes of an earlier transfer, the write is not made. */
+static void mixed(bool direct)
+{
+	struct rig r;
+	_Atomic bool go = false;
+	struct ugds_stream_item it[2];
+	struct gated g;
+	uint64_t a;
+	int rc;
+
+	rig_begin(&r, direct, "mixed");
+	g = gated_open(&r);
+	fill(r.gpu, 128 * KIB, 3);
+	over(g, put(&r, g, item(&r, UGDS_OP_WRITE, 0, 128 * KIB, 0)));
+	over(g, put(&r, g, item(&r, UGDS_OP_READ, FAR, 128 * KIB, 0)));
+	it[0] = item(&r, UGDS_OP_READ, FAR, 32 * KIB, 0);
+	it[1] = item(&r, UGDS_OP_WRITE, 2 * FAR, 32 * KIB, 0);
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	a = put_with(&r, g, it, 2, NULL, &rc);
+	ugds_stream_cancel(g.s, a);
+	atomic_store(&go, true);
+	ok(over(g, a).over && r.gpu[FAR + 1] == (direct ? r.gpu[1] : 0), "the target of the read");
+	ok(ended(&r, g, put(&r, g, item(&r, UGDS_OP_READ, FAR, 128 * KIB, 0))).result == 128 * (int64_t)KIB &&
+		   filled(r.gpu + FAR, 128 * KIB, 3),
+	   "nothing was written");
+	it[0].offset = 64 * KIB;
+	fill(r.gpu + 2 * FAR, 32 * KIB, 9);
+	a = put_with(&r, g, it, 2, NULL, &rc);
+	ok(ended(&r, g, a).result == 64 * (int64_t)KIB && filled(r.gpu + FAR, 32 * KIB, 3 + 64 * KIB),
+	   "a set of both kinds is done");
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
 static void timed_out(bool direct)
 {
 	struct rig r;
@@ -281,6 +315,7 @@ int main(void)
 {
 	for (int direct = 0; direct < 2; direct++) {
 		withdrawn(direct);
+		mixed(direct);
 		timed_out(direct);
 		device_error(direct);
 		stalled(direct);

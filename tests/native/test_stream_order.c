@@ -286,6 +286,23 @@ static void behind_events(struct rig *r)
 	ok(gated_close(a) && gated_close(b), "closed");
 }
 
+/* Freeing pinned memory may wait for all the work of a GPU: it is kept for the next stream. */
+static void rings_stay(struct rig *r)
+{
+	struct gated g = gated_open(r);
+	uint32_t before = atomic_load(&fake.nr_pinned);
+	bool good = true;
+
+	for (int i = 0; i < 10; i++) {
+		good &= gated_close(g);
+		g = gated_open(r);
+		good &= ended(r, g, put(r, g, item(r, UGDS_OP_READ, 0, 300 * KIB, 0))).result ==
+			300 * (int64_t)KIB;
+	}
+	ok(good && atomic_load(&fake.nr_pinned) == before, "ten streams, one after another, use one ring");
+	ok(gated_close(g), "closed");
+}
+
 static void by_callback(struct rig *r)
 {
 	struct gated g = gated_open(r);
@@ -326,6 +343,7 @@ static void kind(bool direct)
 	keeps(&r);
 	behind_events(&r);
 	by_callback(&r);
+	rings_stay(&r);
 	many_streams(&r, 64);
 	overlap(&r);
 	cost(&r);
