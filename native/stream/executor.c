@@ -393,6 +393,13 @@ int stream_exec_quiet(struct stream_exec *x, bool force)
 	return err ? err : stream_exec_park(x, false);
 }
 
+void stream_exec_unpark(struct stream_exec *x)
+{
+	if (!stream_forked(x) && atomic_load_explicit(&x->nr_events, memory_order_relaxed) &&
+	    stream_exec_start(x))
+		sink_fail_events(x, -EHOSTDOWN);
+}
+
 void stream_exec_end(struct stream_exec *x)
 {
 	if (!stream_forked(x)) {

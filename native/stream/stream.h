@@ -286,6 +286,8 @@ int stream_exec_start(struct stream_exec *x); /* if it does not run */
 int stream_exec_park(struct stream_exec *x, bool force);
 /* Before its controller is closed: park it, if all streams are idle (-EBUSY), which @force makes them. */
 int stream_exec_quiet(struct stream_exec *x, bool force);
+/* It was not closed: events that are waited for are asked about again. */
+void stream_exec_unpark(struct stream_exec *x);
 /* Its controller is closed: streams too. The owner's reference goes. */
 void stream_exec_end(struct stream_exec *x);
 void stream_exec_put(struct stream_exec *x);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams whose controller or GPU is lost, or that are closed, while operations are outstanding. */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "stream_rig.h"
 
 static void wedged(bool direct)
@@ -225,6 +228,48 @@ static void closes(bool direct)
 	free(h.fs);
 }
 
+#if !defined(__SANITIZE_THREAD__)
+/* In a forked child there is neither a thread nor a GPU: all is answered, nothing is touched. */
+static void forked(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_result res;
+	struct ugds_stream_item it;
+	_Atomic bool go = false;
+	struct gated g;
+	uint64_t a;
+	int rc, status = -1;
+	pid_t pid;
+
+	rig_begin(&r, direct, "forked");
+	g = gated_open(&r);
+	it = item(&r, UGDS_OP_READ, FAR, 100 * KIB, 0);
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	a = put(&r, g, it);
+	pid = fork();
+	if (!pid) {
+		bool good = !put_with(&r, g, &it, 1, NULL, &rc) && rc == -ENODEV;
+
+		good &= ugds_stream_state(g.s, a, &res) == -ENODEV && !ugds_stream_cancel(g.s, a);
+		good &= ugds_stream_watch(g.s, a, r.sink) == -ENODEV &&
+			ugds_sink_reap(r.sink, &res, 1) == -ENODEV;
+		ugds_stream_release(g.s, a);
+		good &= !ugds_stream_close(g.s, 0);
+		ugds_stream_free(g.s);
+		ugds_sink_close(r.sink);
+		_exit(good ? 0 : 1);
+	}
+	waitpid(pid, &status, 0);
+	ok(pid > 0 && !status, "the child is answered");
+	atomic_store(&go, true);
+	ok(ended(&r, g, a).result == 100 * (int64_t)KIB, "the parent goes on");
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+#else
+static void forked(bool direct) { (void)direct; }
+#endif
+
 int main(void)
 {
 	for (int direct = 0; direct < 2; direct++) {
@@ -234,6 +279,7 @@ int main(void)
 		context_lost(direct);
 		runtime_refuses(direct);
 		closes(direct);
+		forked(direct);
 	}
 	return done_testing();
 }

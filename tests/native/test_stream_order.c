@@ -350,9 +350,26 @@ static void kind(bool direct)
 	ok(rig_close(&r), "everything is given back");
 }
 
+/* One queue pair, which is the engine's own executor's: the streams share it. */
+static void shared_queue(void)
+{
+	struct rig r;
+
+	fixture_defaults(&r.f);
+	r.f.open.io_queues = 1;
+	r.f.open.batch_queues = 0;
+	if (!ok(rig_open(&r, false), "open with one queue pair"))
+		return;
+	write_read(&r, 4 * KIB);
+	write_read(&r, 1000 * KIB);
+	many_streams(&r, 16);
+	ok(rig_close(&r), "everything is given back");
+}
+
 int main(void)
 {
 	kind(false);
 	kind(true);
+	shared_queue();
 	return done_testing();
 }

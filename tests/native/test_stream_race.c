@@ -233,6 +233,7 @@ static void events(struct rig *r, struct ugds_sink *k, const char *name)
 	atomic_store(&((struct fake_event *)(uintptr_t)event[1])->dead,
 		     true); /* nobody asks about it any more */
 	fake_rest(5 * MS);
+	ok(ugds_ctrl_close(r->f.c, 0) == -EBUSY, "%s: a close that is refused changes nothing", name);
 	atomic_store(&go, true);
 	for (int i = 0; i < 2; i++) {
 		bool came = reaped(k, 0, &res);
