@@ -100,6 +100,9 @@ class SegmentCache:
                 return
             self.misses += 1
             self._drop_stale()
+            if whole.ptr in self._segments:  # it has grown since
+                self.stale += 1
+                self._let_go(whole.ptr)
             self._make_room(whole.nbytes, device)
             segment = _Segment(whole, device)
             try:

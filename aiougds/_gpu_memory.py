@@ -109,30 +109,39 @@ class GPUMemory(DeviceMemory):
     def is_there(self) -> bool:
         """Whether its allocations are those that they were when it was found."""
         try:
-            return all(
-                pointers.look_up(piece.vendor, piece.base) == piece
-                for piece in self.found
-            )
-        except GPUError:  # a lost context: nothing of it is there
+            self.check_there()
+        except (GPUError, MemoryFreedError):  # of a lost context nothing is there
             return False
+        return True
 
     def check_there(self) -> None:
-        """Raise when it was freed, or what is there now is another's."""
+        """Raise when it was freed, or what is there now is another's.
+
+        What was mapped in pieces may have grown.
+        """
         for piece in self.found:
             now = pointers.look_up(piece.vendor, piece.base)
             if now is None:
                 raise MemoryFreedError(f"{self.what}: it was freed")
-            if now.buffer_id != piece.buffer_id or now.nbytes != piece.nbytes:
+            if now.identity != piece.identity or now.nbytes < piece.nbytes:
                 raise MemoryFreedError(
                     f"{self.what}: it was freed, and the address is another "
                     "allocation's now"
                 )
 
     def lies_in(self, other: Memory) -> bool:
-        """Whether registered memory around it is of the same allocations."""
+        """Whether it is a part of some memory, of the same allocations."""
         if not isinstance(other, GPUMemory):
             return False
-        return all(piece in other.found for piece in self.found)
+        if (
+            not other.ptr
+            <= self.ptr
+            <= self.ptr + self.nbytes
+            <= (other.ptr + other.nbytes)
+        ):
+            return False
+        theirs = [piece.identity for piece in other.found]
+        return all(piece.identity in theirs for piece in self.found)
 
     # ---- reachable for a controller ----
 

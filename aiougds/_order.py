@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiougds._completion import current_home
-from aiougds._errors import CapabilityError, OperationTimeoutError
+from aiougds._errors import GraphCaptureError, OperationTimeoutError
 from aiougds._ffi import ffi, lib
 from aiougds._gpu import pointers
 from aiougds._gpu.errors import NAMES, gpu_error
@@ -55,7 +55,7 @@ async def behind(stream: object, memory: Memory, what: str, clock: Clock) -> Non
         place.vendor, place.device, place.ctx, handle.handle, code
     )
     if capturing > 0:
-        raise CapabilityError(
+        raise GraphCaptureError(
             f"{what}: the stream is being captured into a graph, which has no moment "
             "to wait for; use it outside the capture"
         )

@@ -34,6 +34,11 @@ class Pointer(NamedTuple):
     buffer_id: int
 
     @property
+    def identity(self) -> tuple[int, int, int]:
+        """What no other allocation has, now or later."""
+        return self.vendor, self.base, self.buffer_id
+
+    @property
     def end(self) -> int:
         """Behind the last byte of the allocation."""
         return self.base + self.nbytes

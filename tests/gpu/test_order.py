@@ -14,9 +14,9 @@ from helpers.world import MIB, World, nothing_sent
 
 from aiougds import (
     ArgumentTypeError,
-    CapabilityError,
     GPUContextError,
     GPUError,
+    GraphCaptureError,
     OperationTimeoutError,
     blocking,
 )
@@ -143,7 +143,7 @@ async def test_a_captured_stream(world: World, gpu: GPU) -> None:
     stream = gpu.stream()
     async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:
         with gpu.captured(stream):
-            with nothing_sent(ns), pytest.raises(CapabilityError, match="captured"):
+            with nothing_sent(ns), pytest.raises(GraphCaptureError, match="captured"):
                 await ns.write(reg, offset=0, stream=stream)
             await ns.read(reg, offset=0)
         await ns.write(reg, offset=0, stream=stream)

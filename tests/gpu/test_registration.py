@@ -176,6 +176,11 @@ async def test_allocations_that_were_mapped_in_pieces(world: World, gpu: GPU) ->
         async with ns.register(tensor, cached=True) as reg:
             await ns.write(reg, offset=4 * PAGE)
         assert ns.controller.registration_cache.nbytes == 2 * size
+        longer = Tensor(ptr + size - PAGE, size + 2 * PAGE)  # it has grown, say
+        async with ns.register(longer, cached=True) as reg:
+            await ns.read(reg[: 2 * PAGE], offset=0)
+        cache = ns.controller.registration_cache
+        assert (cache.entries, cache.nbytes, cache.stale) == (1, 3 * size, 1)
         await ns.controller.clear_registration_cache()
         past = Tensor(ptr + 3 * size - PAGE, 2 * PAGE)
         with pytest.raises(MemoryFreedError, match="reach past"):
