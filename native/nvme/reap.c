@@ -92,7 +92,8 @@ static void command_done(struct nvme_lane *l, struct nvme_op *op, const struct n
 		/* reported already; whoever reads the report does so without the lock */
 	} else if (likely(!d->status)) {
 		op->done += d->nbytes;
-		op->dw0 = d->dw0;
+		/* what a command that failed had to say stays */
+		op->dw0 = unlikely(op->status) ? op->dw0 : d->dw0;
 	} else {
 		nvme_op_failed(l, op, d);
 	}
