@@ -74,8 +74,9 @@ struct emu_gather {
 	bool out;
 	uint32_t n;
 	uint32_t max;
+	uint32_t before; /* a stepper's: jobs of the queue that were there before */
 	uint64_t nbytes;
-	struct emu_copy *copy;
+	struct emu_copy copy[];
 };
 
 /* staging.c */
@@ -86,6 +87,7 @@ struct emu_chunk *emu_chunk_take(struct emu_stage *r, struct emu_job *job, uint3
 void emu_chunk_give(struct emu_stage *r, struct emu_chunk *c);
 bool emu_stage_fits(const struct emu_stage *r, uint32_t nbytes);
 /* gather.c */
+struct emu_gather *emu_gather_new(uint32_t max);
 void emu_gather_add(struct emu_actor *a, struct emu_chunk *c, bool out);
 void emu_gather_begin(struct emu_actor *a);
 

@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Beginning copies, as few as will do: each costs calls of a runtime, and so does being told of its end. */
+#include <stdlib.h>
+
 #include "emu/far.h"
+
+struct emu_gather *emu_gather_new(uint32_t max)
+{
+	struct emu_gather *g = calloc(1, sizeof(*g) + max * sizeof(g->copy[0]));
+
+	if (g)
+		g->max = max;
+	return g;
+}
 
 static void add_copy(struct emu_gather *g, const struct iovec *far, uint8_t *near)
 {

@@ -104,6 +104,7 @@ struct emu_sq {
 	struct emu_cmd *free_slot; /* wait_lock */
 	uint32_t pool; /* slots in all */
 	_Atomic uint32_t waiting; /* slots in use */
+	struct emu_gather *gather; /* a stepper's, once there was need; under the lock */
 	struct emu_job *jobs; /* one for each slot, once there was need; wait_lock */
 	struct emu_count far; /* jobs that are not over; each is in a slot */
 	struct emu_count busy __attribute__((aligned(CACHELINE))); /* fetched, and on some thread now */
@@ -156,6 +157,7 @@ struct emu_worker {
 	struct emu_ctrl *e;
 	pthread_t thread;
 	void *room; /* its buffers */
+	struct emu_gather *gather;
 	uint32_t index;
 	bool started;
 };

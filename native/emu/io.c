@@ -152,15 +152,19 @@ static uint16_t walk(struct emu_actor *a, struct emu_ns *ns, const struct nvme_s
 	return st;
 }
 
-/* What is wrong with a command that moves data, before any of it is moved. */
-uint16_t emu_io_check(struct emu_ctrl *e, struct emu_ns *ns, const struct nvme_sqe *s)
+static inline uint16_t check(struct emu_ctrl *e, struct emu_ns *ns, const struct nvme_sqe *s, uint64_t slba,
+			     uint64_t nlb)
 {
-	uint64_t slba = le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32;
-	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull;
-
 	if (unlikely(e->p.mdts && nlb << ns->shift > 1ull << (e->p.mdts + 12 + e->p.mpsmin)))
 		return PERMANENT(NVME_SC_INVALID_FIELD);
 	return emu_io_range(ns, slba, nlb, s->opcode == NVME_IO_WRITE);
+}
+
+/* What is wrong with a command that moves data, before any of it is moved. */
+uint16_t emu_io_check(struct emu_ctrl *e, struct emu_ns *ns, const struct nvme_sqe *s)
+{
+	return check(e, ns, s, le32_get(s->cdw10) | (uint64_t)le32_get(s->cdw11) << 32,
+		     (le32_get(s->cdw12) & 0xffff) + 1ull);
 }
 
 uint16_t emu_io_read_write(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s)
@@ -170,7 +174,7 @@ uint16_t emu_io_read_write(struct emu_actor *a, struct emu_ns *ns, const struct 
 	uint64_t nlb = (le32_get(s->cdw12) & 0xffff) + 1ull;
 	uint64_t nbytes = nlb << ns->shift, off = slba << ns->shift;
 	uint32_t perm = s->opcode == NVME_IO_READ ? EMU_DMA_WRITE : EMU_DMA_READ;
-	uint16_t st = emu_io_check(e, ns, s);
+	uint16_t st = check(e, ns, s, slba, nlb);
 
 	if (unlikely(st))
 		return st;

@@ -103,6 +103,8 @@ void emu_sq_delete(struct emu_actor *a, struct emu_sq *sq, uint16_t status)
 	emu_ring_drop(sq->map);
 	sq->ring = NULL;
 	sq->map = NULL;
+	free(sq->gather);
+	sq->gather = NULL;
 	emu_unlock(&sq->lock);
 	pthread_mutex_lock(&e->wait_lock);
 	free(sq->slots);

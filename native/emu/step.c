@@ -30,6 +30,21 @@ static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe
 	       ((le32_get(s->cdw12) & 0xffff) + 1ull) << ns->shift <= STEP_BYTES;
 }
 
+/* Under sq->lock, as all that steps. */
+static __attribute__((noinline)) uint16_t begin_far(struct emu_actor *a, struct emu_sq *sq,
+						    const struct emu_cmd *c)
+{
+	if (!a->gather) {
+		if (!sq->gather)
+			sq->gather = emu_gather_new(EMU_FAR_STEP_COPIES);
+		if (!sq->gather)
+			return EMU_STATUS_AGAIN;
+		sq->gather->before = emu_count_peek(&sq->far);
+		a->gather = sq->gather;
+	}
+	return emu_far_start(a, c);
+}
+
 /* Serve from the head on, until one has to be left. Under sq->lock. */
 static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool *ret_left)
 {
@@ -54,22 +69,22 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 		c.status = at_once(e, sq, &c.sqe) ? emu_io_exec(a, &c.sqe) : EMU_STATUS_AGAIN;
 		if (unlikely(c.status >= EMU_STATUS_FAR)) {
 			if (c.status == EMU_STATUS_FAR)
-				c.status = a->gather ? emu_far_start(a, &c) : EMU_STATUS_AGAIN;
+				c.status = begin_far(a, sq, &c);
 			if (c.status == EMU_STATUS_AGAIN) {
 				*ret_left = true;
 				break;
 			}
+			max -= c.status == EMU_STATUS_BEGUN;
 		}
 		head = head + 1 == sq->size ? 0 : head + 1;
 		/* release: the entry was copied before the host may have it back */
 		atomic_store_explicit(&sq->head, head, memory_order_release);
-		if (unlikely(c.status == EMU_STATUS_BEGUN)) {
-			max--;
-			continue;
+		if (unlikely(c.status)) {
+			if (c.status == EMU_STATUS_BEGUN)
+				continue;
+			emu_error_log(e, &c, c.status);
 		}
 		n++;
-		if (unlikely(c.status))
-			emu_error_log(e, &c, c.status);
 		if (keep) {
 			emu_cq_post(a, cq, &c, sq->qid, le16_get(c.sqe.cid));
 			continue;
@@ -85,21 +100,15 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 	return n;
 }
 
-static struct emu_gather *gather_init(struct emu_gather *g, struct emu_copy *copy)
-{
-	*g = (struct emu_gather){ .copy = copy, .max = EMU_FAR_STEP_COPIES };
-	return g;
-}
-
 /* A small copy takes no longer than handing it over. What does not end soon is left to the device threads. */
-static void await_copies(struct emu_actor *a, struct emu_sq *sq, uint32_t before)
+static __attribute__((noinline)) void await_copies(struct emu_actor *a, struct emu_sq *sq)
 {
 	int64_t end = 0, now;
 
 	emu_gather_begin(a);
 	for (;;) {
 		emu_far_poll(a, sq);
-		if (emu_count_peek(&sq->far) <= before)
+		if (emu_count_peek(&sq->far) <= a->gather->before)
 			return;
 		now = now_ns();
 		end = end ? end : now + STEP_COPY_NS;
@@ -114,12 +123,10 @@ uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 {
 	struct iovec iov[STEP_IOV];
 	struct emu_hold hold[STEP_HOLD];
-	struct emu_copy copy[EMU_FAR_STEP_COPIES];
-	struct emu_gather gather;
 	struct emu_sq *sq;
 	struct emu_actor a;
 	bool left = false;
-	uint32_t n, far = 0;
+	uint32_t n;
 
 	if (unlikely(!e->step || !qid || qid > EMU_MAX_QID))
 		return 0;
@@ -148,14 +155,10 @@ uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 	a.scratch = NULL;
 	a.batch = NULL;
 	a.gather = NULL;
-	if (unlikely(atomic_load_explicit(&e->stages, memory_order_relaxed))) {
-		a.gather = gather_init(&gather, copy);
-		far = emu_count_peek(&sq->far);
-	}
 	a.reads = a.writes = a.read_bytes = a.written_bytes = 0;
 	n = serve(&a, sq, max, &left);
 	if (unlikely(a.gather))
-		await_copies(&a, sq, far);
+		await_copies(&a, sq);
 	if (left)
 		atomic_store_explicit(&sq->handoff, true, memory_order_relaxed);
 	emu_actor_release(&a);

@@ -17,7 +17,6 @@ struct room {
 	struct iovec iov[EMU_IOV_MAX];
 	struct emu_hold hold[MAX_HOLD];
 	struct emu_cmd batch[EMU_BATCH];
-	struct emu_copy copy[EMU_IOV_MAX];
 	uint8_t scratch[EMU_SCRATCH_BYTES];
 };
 
@@ -161,14 +160,13 @@ static void *worker_main(void *arg)
 	struct emu_worker *w = arg;
 	struct emu_ctrl *e = w->e;
 	struct room *room = w->room;
-	struct emu_gather gather = { .copy = room->copy, .max = EMU_IOV_MAX };
 	struct emu_actor a = { .e = e,
 			       .iov = room->iov,
 			       .max_iov = EMU_IOV_MAX,
 			       .hold = room->hold,
 			       .max_hold = MAX_HOLD,
 			       .scratch = room->scratch,
-			       .gather = &gather,
+			       .gather = w->gather,
 			       .batch = room->batch,
 			       .cursor = w->index };
 
@@ -191,9 +189,12 @@ int emu_workers_start(struct emu_ctrl *e)
 	for (uint32_t i = 0; i < e->nr_workers && !rc; i++) {
 		struct emu_worker *w = &e->workers[i];
 
-		*w = (struct emu_worker){ .e = e, .index = i, .room = malloc(sizeof(struct room)) };
+		*w = (struct emu_worker){ .e = e,
+					  .index = i,
+					  .room = malloc(sizeof(struct room)),
+					  .gather = emu_gather_new(EMU_IOV_MAX) };
 		snprintf(name, sizeof(name), "ugds-emu-%u", (uint16_t)i);
-		rc = w->room ? thread_start(&w->thread, name, worker_main, w) : -ENOMEM;
+		rc = w->room && w->gather ? thread_start(&w->thread, name, worker_main, w) : -ENOMEM;
 		w->started = !rc;
 	}
 	return rc;
@@ -208,6 +209,7 @@ void emu_workers_stop(struct emu_ctrl *e)
 		if (e->workers[i].started)
 			pthread_join(e->workers[i].thread, NULL);
 		free(e->workers[i].room);
+		free(e->workers[i].gather);
 	}
 	free(e->workers);
 	e->workers = NULL;
