@@ -27,7 +27,8 @@ static uint32_t pick(struct rng *r, uint32_t n)
 	return (uint32_t)(r->s >> 33) % n;
 }
 
-/* What a block may hold: the stamp of the last write that succeeded, and of those after it whose end is not known. */
+/* What a block may hold: the stamp of the last write that succeeded, and of those whose end is not known: after it, or
+ * given up before it and still at the device, where they may be done late. */
 struct block {
 	uint32_t stamp[256];
 	uint32_t n;
@@ -41,7 +42,7 @@ struct trial {
 	struct {
 		uint64_t token;
 		uint32_t op, block, slot, stamp;
-		bool live;
+		bool live, alone; /* nothing given up was at the device when it was sent */
 	} ops[AT_ONCE];
 	uint32_t wrong, lost, twice, done, failed;
 };
@@ -84,7 +85,8 @@ static void ended(struct trial *t, uint32_t k, int64_t res, uint32_t outcome)
 		return;
 	}
 	if (res == BLOCK) {
-		m->n = 0; /* one operation at a time on a block: nothing is older */
+		if (t->ops[k].alone || m->n == 256)
+			m->n = 0; /* one operation at a time on a block: nothing is older */
 		m->stamp[m->n++] = t->ops[k].stamp;
 	} else if (outcome != UGDS_NEVER_SENT && m->n < 256) {
 		m->stamp[m->n++] = t->ops[k].stamp;
@@ -142,6 +144,7 @@ static void start(struct trial *t, uint32_t k)
 	t->ops[k].block = block;
 	t->ops[k].slot = slot;
 	t->ops[k].stamp = ++t->next_stamp;
+	t->ops[k].alone = !ugds_ctrl_quarantine(t->f.c, NULL, 0);
 	if (op == UGDS_OP_READ)
 		memset(slot_mem(t, slot), 0xa5, BLOCK); /* what no read moves */
 	else
