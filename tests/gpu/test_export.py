@@ -21,7 +21,7 @@ from aiougds import (
 )
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
-SMALL = {"size": MIB, "lba": 512}
+SMALL: dict[str, object] = {"size": MIB, "lba": 512}
 
 
 async def test_an_export_is_the_memory(world: World, gpu: GPU) -> None:

@@ -21,7 +21,7 @@ from aiougds import (
 )
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
-SMALL = {"size": MIB, "lba": 512}
+SMALL: dict[str, object] = {"size": MIB, "lba": 512}
 NAMES = {
     ("cuda", 700): "CUDA_ERROR_ILLEGAL_ADDRESS",
     ("hip", 700): "hipErrorIllegalAddress",

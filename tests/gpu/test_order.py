@@ -22,7 +22,7 @@ from aiougds import (
 )
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
-SMALL = {"size": MIB, "lba": 512}
+SMALL: dict[str, object] = {"size": MIB, "lba": 512}
 LONG_S = 0.05
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiougds._ffi import CData
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
-SMALL = {"size": MIB, "lba": 512}
+SMALL: dict[str, object] = {"size": MIB, "lba": 512}
 
 
 class Asked(NamedTuple):

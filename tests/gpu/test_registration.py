@@ -23,7 +23,7 @@ from aiougds import (
 )
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
-SMALL = {"size": MIB, "lba": 512}
+SMALL: dict[str, object] = {"size": MIB, "lba": 512}
 
 
 @pytest.mark.parametrize("kind", MAKERS)

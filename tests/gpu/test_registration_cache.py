@@ -13,7 +13,7 @@ from helpers.world import MIB, World
 from aiougds import OptionError, RangeError, RegistrationCache, blocking
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
-SMALL = {"size": MIB, "lba": 512}
+SMALL: dict[str, object] = {"size": MIB, "lba": 512}
 
 
 def known(ns: object) -> RegistrationCache:
