@@ -21,8 +21,8 @@ ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
 SANITIZERS = ("none", "address,undefined", "thread")
-# What a busy machine made late gets a second chance, and is named: RERUN lines are worth
-# a look, for a test that is right only most of the time has found something.
+# What a busy machine made late gets a second chance, and is named: RERUN lines are
+# worth a look, for a test that is right only most of the time has found something.
 AGAIN = ("--reruns", "1", "-r", "fER")
 
 
