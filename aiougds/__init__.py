@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from aiougds._admin import ErrorLogEntry, SmartLog
 from aiougds._batch import Batch, BatchItem
+from aiougds._cells import Cell, StatusCell
 from aiougds._completed import AsCompleted
 from aiougds._controller import Controller
 from aiougds._errors import (
@@ -73,6 +74,9 @@ from aiougds._options import Edges, Mode, OpenKeywords, OpenOptions
 from aiougds._pinned import RegistrationSlice
 from aiougds._registration import Registration
 from aiougds._stats import Capabilities, ControllerInfo, Quarantined, Statistics
+from aiougds._stream_event import GPUEvent, StreamEvent, gpu_event
+from aiougds._stream_group import StreamGroup
+from aiougds._stream_op import StreamOperation, StreamState
 
 __version__ = "0.1.0"
 
@@ -93,6 +97,7 @@ __all__ = [
     "BusyError",
     "Capabilities",
     "CapabilityError",
+    "Cell",
     "ClosedError",
     "CompareError",
     "Controller",
@@ -109,6 +114,7 @@ __all__ = [
     "ForkedError",
     "GPUContextError",
     "GPUError",
+    "GPUEvent",
     "GPUMemoryError",
     "GPUUnavailableError",
     "GraphCaptureError",
@@ -142,9 +148,15 @@ __all__ = [
     "RegistrationSlice",
     "SmartLog",
     "Statistics",
+    "StatusCell",
+    "StreamEvent",
+    "StreamGroup",
+    "StreamOperation",
+    "StreamState",
     "UGDSError",
     "WrongGPUError",
     "WrongLoopError",
+    "gpu_event",
     "open",
     "open_controller",
 ]

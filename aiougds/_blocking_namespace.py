@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, SupportsIndex
 
 from aiougds._blocking_base import AsCompleted, Batch, Registration, operate, run
 from aiougds._blocking_controller import ControllerCalls
+from aiougds._blocking_stream import StreamCalls
 from aiougds._channel import Channel
 from aiougds._completion import refuse_inside_loop, run_blocking
 from aiougds._completion_thread import thread_home
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from aiougds._buffer import ForeignMemory, GPUDevice
+    from aiougds._gpu.streams import After
     from aiougds._namespace import Namespace as AsyncNamespace
     from aiougds._options import Edges, Mode
 
@@ -43,7 +45,7 @@ class Controller(ControllerCalls):
         return Namespace(self._controller.namespace(nsid, readonly=readonly))
 
 
-class Namespace:
+class Namespace(StreamCalls):
     """A namespace, or a region of one; as :class:`aiougds.Namespace`."""
 
     __slots__ = ("_controller", "_device", "_ns")
@@ -144,9 +146,11 @@ class Namespace:
         edges: Edges = "refuse",
         jit: bool = True,
         stream: object = None,
+        after: After | None = None,
     ) -> int:
         """Read into ``buf``; as :meth:`aiougds.Namespace.read`."""
-        if nbytes is None and mode is None and timeout_s is None and stream is None:
+        plain = nbytes is None and mode is None and timeout_s is None
+        if plain and stream is None and after is None:
             done = self._quick(buf, offset, READ)
             if done is not None:
                 return done
@@ -161,6 +165,7 @@ class Namespace:
                 edges=edges,
                 jit=jit,
                 stream=stream,
+                after=after,
             ),
         )
 
@@ -175,9 +180,11 @@ class Namespace:
         timeout_s: float | None = None,
         jit: bool = True,
         stream: object = None,
+        after: After | None = None,
     ) -> int:
         """Write from ``buf``; as :meth:`aiougds.Namespace.write`."""
-        if nbytes is None and mode is None and timeout_s is None and stream is None:
+        plain = nbytes is None and mode is None and timeout_s is None
+        if plain and stream is None and after is None:
             done = self._quick(buf, offset, WRITE | FUA if fua else WRITE)
             if done is not None:
                 return done
@@ -192,6 +199,7 @@ class Namespace:
                 timeout_s=timeout_s,
                 jit=jit,
                 stream=stream,
+                after=after,
             ),
         )
 
@@ -277,6 +285,7 @@ class Namespace:
         buf_offsets: Buffer | None = None,
         timeout_s: float | None = None,
         stream: object = None,
+        after: After | None = None,
     ) -> list[int]:
         """Read many ranges at once; as :meth:`aiougds.Namespace.read_many`."""
         return operate(
@@ -288,6 +297,7 @@ class Namespace:
                 buf_offsets=buf_offsets,
                 timeout_s=timeout_s,
                 stream=stream,
+                after=after,
             ),
         )
 
@@ -303,6 +313,7 @@ class Namespace:
         fua: bool = False,
         timeout_s: float | None = None,
         stream: object = None,
+        after: After | None = None,
     ) -> list[int]:
         """Write many ranges at once; as :meth:`aiougds.Namespace.write_many`."""
         return operate(
@@ -315,6 +326,7 @@ class Namespace:
                 fua=fua,
                 timeout_s=timeout_s,
                 stream=stream,
+                after=after,
             ),
         )
 

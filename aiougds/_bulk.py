@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from aiougds._channel import Channel
     from aiougds._ffi import CData
+    from aiougds._gpu.streams import After
 
 LARGE: Final = 4096  # items of one window
 
@@ -45,6 +46,7 @@ async def read_or_write_many(
     buf_offsets: Buffer | None,
     timeout_s: float | None,
     stream: object = None,
+    after: After | None = None,
 ) -> list[int]:
     """Run all of them and return the bytes of each."""
     items: Items
@@ -78,10 +80,14 @@ async def read_or_write_many(
     count = len(items.lengths)
     if not count:
         return []
-    if stream is not None:
+    if stream is not None or after is not None:
         clock = Clock(timeout_s)
         what = f"{NAMES[op & 0xFF]}_many of {count} items"
-        await _order.behind(stream, items.registration(0).memory, what, clock)
+        if after is not None:
+            await _order.behind_events(after, what, clock)
+        if stream is not None:
+            memory = items.registration(0).memory
+            await _order.behind(stream, memory, what, clock)
         timeout_s = clock.left()
     if not all(items.lengths):
         return await _without_empty(items, timeout_s)

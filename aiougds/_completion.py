@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from aiougds._completion_thread import blocking_depth, state, thread_home
 from aiougds._errors import WrongLoopError
 from aiougds._ffi import Record
-from aiougds._home import UNKNOWN, Errand, Home, Line, Signal
+from aiougds._home import UNKNOWN, Errand, Home, Line, Pump, Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -121,6 +121,27 @@ class AsyncioHome(Home):
             if line.waiters.get(token) is entry:
                 del line.waiters[token]
 
+    async def park(
+        self, parked: list[object], pump: Pump, timeout_s: float | None
+    ) -> None:
+        future = cast("asyncio.Future[None]", self._create_future())
+        parked.append(future)
+        timer = None
+        if timeout_s is not None:
+            timer = self.loop.call_later(timeout_s, _set, future)
+        try:
+            await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if future in parked:
+                parked.remove(future)
+
+    def wake(self, parked: list[object]) -> None:
+        for future in parked:
+            _set(cast("asyncio.Future[None]", future))
+        parked.clear()
+
     def dispatch(self, line: Line, words: list[int]) -> None:
         pop = line.waiters.pop
         new = tuple.__new__  # half the time of Record(...)
@@ -211,12 +232,7 @@ class AsyncioHome(Home):
 
     async def readable(self, fd: int) -> None:
         future: asyncio.Future[None] = self.loop.create_future()
-
-        def ready() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        self.loop.add_reader(fd, ready)
+        self.loop.add_reader(fd, _set, future)
         try:
             await future
         finally:
@@ -231,6 +247,11 @@ class AsyncioHome(Home):
 
     def idle(self) -> bool:
         return not self.loop.is_running()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _anyio_shield() -> contextlib.AbstractContextManager[object]:

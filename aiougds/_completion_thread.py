@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final, cast
 
 from aiougds._ffi import seconds_to_ns
-from aiougds._home import Home, Line, Signal
+from aiougds._home import Home, Line, Pump, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +81,11 @@ class ThreadHome(Home):
         finally:
             if line.waiters.get(token) is entry:
                 del line.waiters[token]
+
+    async def park(
+        self, parked: list[object], pump: Pump, timeout_s: float | None
+    ) -> None:
+        pump.turn(timeout_s)
 
     def resolve(self, slot: object, record: Record) -> None:
         cast("list[Record]", slot).append(record)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, cast
 import outcome
 import trio
 
-from aiougds._home import Errand, Home, Line, Signal
+from aiougds._home import Errand, Home, Line, Pump, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +97,24 @@ class TrioHome(Home):
 
         with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
             await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async def park(
+        self, parked: list[object], pump: Pump, timeout_s: float | None
+    ) -> None:
+        task = trio.lowlevel.current_task()
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            parked.remove(task)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+            parked.append(task)
+            await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def wake(self, parked: list[object]) -> None:
+        for task in parked:
+            trio.lowlevel.reschedule(cast("trio.lowlevel.Task", task))
+        parked.clear()
 
     def resolve(self, slot: object, record: Record) -> None:
         task = cast("trio.lowlevel.Task", slot)

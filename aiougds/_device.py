@@ -21,6 +21,8 @@ from aiougds._errors import ControllerBusyError
 from aiougds._ffi import ffi, lib
 from aiougds._limbo import Limbo
 from aiougds._refusal import refusal
+from aiougds._sink import Sink
+from aiougds._streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -68,6 +70,7 @@ class Device(Limbo):
         "options",
         "pool",
         "ptr",
+        "streams",
         "unclaimed",
         "windows",
     )
@@ -83,7 +86,8 @@ class Device(Limbo):
         self.forked = False
         self.gpus: set[tuple[int, int, int]] = set()  # of which memory was mapped
         self.lock = threading.RLock()
-        self.channels: dict[int, Channel] = {}
+        self.channels: dict[int, Channel | Sink] = {}
+        self.streams = Streams(self)
         self.windows: weakref.WeakSet[Window] = weakref.WeakSet()
         self.pool: list[Mapping] = []  # bounce buffers that are not in use
         self.event_fd = -1
@@ -137,8 +141,8 @@ class Device(Limbo):
             self.channels[id(channel)] = channel
         return channel
 
-    def forget_channel(self, channel: Channel) -> None:
-        """Drop a channel that is no more."""
+    def forget_channel(self, channel: Channel | Sink) -> None:
+        """Drop a channel or sink that is no more."""
         self.channels.pop(id(channel), None)
 
     # ---- windows ----
@@ -181,7 +185,11 @@ class Device(Limbo):
 
     def busy(self) -> int:
         """Return operations and batches that somebody still waits for."""
-        return sum(channel.unfinished() for channel in list(self.channels.values()))
+        channels = list(self.channels.values())
+        return (
+            sum(channel.unfinished() for channel in channels)
+            + self.streams.unfinished()
+        )
 
     async def until(
         self,
@@ -241,6 +249,8 @@ class Device(Limbo):
         for window in self.open_windows():
             window.detach()
         try:
+            # What stalls ends now.
+            await home.off_loop(lambda: self.streams.close(force=force))
             await self._drain(timeout_s, force=force)
             await self._close_channels(home)
             await self._close_patiently(home, timeout_s, force=force)
@@ -303,7 +313,9 @@ class Device(Limbo):
                 continue
             signal = home.signal()
 
-            def work(channel: Channel = channel, signal: Signal = signal) -> None:
+            def work(
+                channel: Channel | Sink = channel, signal: Signal = signal
+            ) -> None:
                 channel.retire()
                 signal.set()
 
@@ -344,6 +356,7 @@ class Device(Limbo):
                 self.sweep_limbo()  # windows that nobody has any more are in it too
                 for window in self.open_windows():
                     window.close_window()
+                self.streams.close(force=force)
                 code = lib.ugds_ctrl_close(self.ptr, int(force))
                 if code != -EBUSY:
                     break
@@ -410,6 +423,7 @@ class Device(Limbo):
         self.forked = self.ended = True
         self.lock = threading.RLock()
         self.channels.clear()
+        self.streams.forget()
         self.observers.clear()
         lib.ugds_ctrl_fork_child(self.ptr)
         for window in self.open_windows():

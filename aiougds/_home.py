@@ -26,7 +26,21 @@ class Signal(Protocol):
         ...
 
 
-class Line(Protocol):
+class Resident(Protocol):
+    """What lives on a home, and ends with it."""
+
+    def follow(self) -> None: ...
+    def reap_if_free(self) -> None: ...
+    def retire(self) -> None: ...
+
+
+class Pump(Protocol):
+    """What a thread without a loop has to turn itself while it waits."""
+
+    def turn(self, timeout_s: float | None) -> None: ...
+
+
+class Line(Resident, Protocol):
     """What a home needs to know of a channel."""
 
     waiters: dict[int, tuple[object, object]]
@@ -34,15 +48,12 @@ class Line(Protocol):
     targets: dict[int, int]
     thread: int
 
-    def follow(self) -> None: ...
     def cancel(self, token: int) -> None: ...
     def reached(self, token: int) -> bool: ...
     def unclaimed(self, status: int) -> None: ...
     def reap(self) -> None: ...
-    def reap_if_free(self) -> None: ...
     def block(self, timeout_ns: int = 0) -> None: ...
     def strand(self, keep: object) -> None: ...
-    def retire(self) -> None: ...
 
 
 class Errand(Generic[T]):
@@ -90,7 +101,7 @@ class Home:
         # whether the loop runs. Cheaper than asking for the running loop.
         self.thread = 0
         self.running: Callable[[], bool] = bool
-        self.channels: dict[int, Line] = {}
+        self.channels: dict[int, Resident] = {}
 
     async def wait(self, line: Line, token: int, keep: object) -> Record:
         """Return the completion of an operation; ``keep`` lives until it is there."""
@@ -102,6 +113,18 @@ class Home:
         The operations go on in any case.
         """
         raise NotImplementedError
+
+    async def park(
+        self, parked: list[object], pump: Pump, timeout_s: float | None
+    ) -> None:
+        """Wait in ``parked`` for :meth:`wake`, a deadline or a cancellation.
+
+        A thread without a loop comes back after each turn of ``pump``: look again.
+        """
+        raise NotImplementedError
+
+    def wake(self, parked: list[object]) -> None:
+        """Wake all that wait there; in this home's own thread."""
 
     def dispatch(self, line: Line, words: list[int]) -> None:
         """Hand completions to their waiters."""

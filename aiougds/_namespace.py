@@ -14,6 +14,7 @@ from aiougds._options import one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._quick import start_many
 from aiougds._registration import Registration
+from aiougds._stream_calls import StreamCalls
 from aiougds._transfer import mode_flags, plain, transfer, whole
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from aiougds._completed import AsCompleted
     from aiougds._errors import UGDSError
     from aiougds._ffi import Record
+    from aiougds._gpu.streams import After
     from aiougds._options import Edges, Mode
 
 READ: Final = lib.UGDS_OP_READ
@@ -43,7 +45,7 @@ def _is_positive(timeout_s: object) -> bool:
 _EDGES: Final[tuple[str, ...]] = ("refuse", "bounce")
 
 
-class Namespace(NamespaceMemory):
+class Namespace(NamespaceMemory, StreamCalls):
     """A namespace, or a region of one: byte-addressed, in whole blocks.
 
     Made by :func:`aiougds.open`, :meth:`Controller.namespace` and :meth:`region`.
@@ -65,6 +67,7 @@ class Namespace(NamespaceMemory):
         edges: Edges = "refuse",
         jit: bool = True,
         stream: object = None,
+        after: After | None = None,
     ) -> int:
         """Read ``nbytes`` (default: as many as ``buf`` has) into ``buf``.
 
@@ -74,7 +77,8 @@ class Namespace(NamespaceMemory):
 
         With ``stream``, a GPU stream (of torch, CuPy, cuda.core, or its handle), it
         starts when what is queued there now has ended: that work may still use the old
-        bytes. What is queued after the return sees the new ones.
+        bytes. What is queued after the return sees the new ones. With ``after``, one
+        GPU event or several, it starts when they are reached.
 
         Awaits the completion of all commands (NVM command set, clause 3.2.4), or none
         when it can end inside the call. Cancelled, it goes on until the device has let
@@ -94,6 +98,7 @@ class Namespace(NamespaceMemory):
             and nbytes is None
             and mode is None
             and stream is None
+            and after is None
             and edges in _EDGES
             and (timeout_s is None or _is_positive(timeout_s))
         ):
@@ -141,6 +146,7 @@ class Namespace(NamespaceMemory):
             bounce_edges=edges == "bounce",
             jit=jit,
             stream=stream,
+            after=after,
         )
 
     async def write(
@@ -154,6 +160,7 @@ class Namespace(NamespaceMemory):
         timeout_s: float | None = None,
         jit: bool = True,
         stream: object = None,
+        after: After | None = None,
     ) -> int:
         """Write ``nbytes`` (default: as many as ``buf`` has) from ``buf``.
 
@@ -174,6 +181,7 @@ class Namespace(NamespaceMemory):
             and nbytes is None
             and mode is None
             and stream is None
+            and after is None
             and (timeout_s is None or _is_positive(timeout_s))
         ):
             reg = buf._reg  # type: ignore[union-attr]
@@ -210,7 +218,15 @@ class Namespace(NamespaceMemory):
                     raise self.failed(failed, op, buf, offset, timeout_s)
         op |= mode_flags(self._here(), mode)
         return await transfer(
-            self._window, buf, op, offset, nbytes, timeout_s, jit=jit, stream=stream
+            self._window,
+            buf,
+            op,
+            offset,
+            nbytes,
+            timeout_s,
+            jit=jit,
+            stream=stream,
+            after=after,
         )
 
     def failed(
@@ -317,6 +333,7 @@ class Namespace(NamespaceMemory):
         buf_offsets: Buffer | None = None,
         timeout_s: float | None = None,
         stream: object = None,
+        after: After | None = None,
     ) -> list[int]:
         """Read many ranges with one submission, one doorbell and one wait.
 
@@ -327,15 +344,16 @@ class Namespace(NamespaceMemory):
         Returns the bytes of each item. All items are checked before the first is
         sent: a bad one raises what it would raise alone, with its index in a note.
         When items fail at the device, BatchError has a result for every one.
-        Cancelling, ``timeout_s`` and ``stream`` are as of :meth:`read`, for all.
+        Cancelling, ``timeout_s``, ``stream`` and ``after`` are as of :meth:`read`.
         """
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
-        if stream is None and channel.thread == get_ident() and channel.running():
+        here = channel.thread == get_ident() and channel.running()
+        if here and stream is None and after is None:
             done = start_many(channel, self._window, READ, *args)
             return done if isinstance(done, list) else await done
         self._here()
-        return await read_or_write_many(self._window, READ, *args, stream=stream)
+        return await read_or_write_many(self._window, READ, *args, stream, after)
 
     async def write_many(
         self,
@@ -349,16 +367,18 @@ class Namespace(NamespaceMemory):
         fua: bool = False,
         timeout_s: float | None = None,
         stream: object = None,
+        after: After | None = None,
     ) -> list[int]:
         """Write many ranges; as :meth:`read_many`."""
         op = WRITE | FUA if fua else WRITE
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
-        if stream is None and channel.thread == get_ident() and channel.running():
+        here = channel.thread == get_ident() and channel.running()
+        if here and stream is None and after is None:
             done = start_many(channel, self._window, op, *args)
             return done if isinstance(done, list) else await done
         self._here()
-        return await read_or_write_many(self._window, op, *args, stream=stream)
+        return await read_or_write_many(self._window, op, *args, stream, after)
 
     def batch(self, capacity: int = 128) -> Batch:
         """Return a reusable context for up to ``capacity`` operations at a time.

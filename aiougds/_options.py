@@ -152,6 +152,12 @@ def _parse(name: str, raw: str, like: object) -> object:
     return raw
 
 
+def max_connections(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many streams can wait on a GPU at a time, as CUDA was told; 0: not."""
+    raw = environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "").strip()
+    return min(int(raw), 32) if raw.isdecimal() else 0
+
+
 def _interrupt_mode(environ: Mapping[str, str]) -> bool:
     raw = environ.get(INTERRUPT_MODE, "")
     try:

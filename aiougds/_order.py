@@ -19,10 +19,11 @@ from aiougds._gpu import pointers
 from aiougds._gpu.errors import NAMES, gpu_error
 from aiougds._gpu.streams import stream_of
 from aiougds._gpu_memory import GPUMemory
+from aiougds._stream_event import gpu_event
 
 if TYPE_CHECKING:
     from aiougds._buffer import Memory
-    from aiougds._gpu.streams import StreamHandle
+    from aiougds._gpu.streams import After, StreamHandle
     from aiougds._transfer import Clock
 
 # An idle stream takes some microseconds to come to an event; timers take a millisecond.
@@ -44,6 +45,16 @@ def wanted(stream: object, memory: Memory) -> object:
     if stream is None and isinstance(memory, GPUMemory):
         return memory.stream
     return stream
+
+
+async def behind_events(after: After, what: str, clock: Clock) -> None:
+    """Wait until events are reached; as :func:`behind`."""
+    for event in after if isinstance(after, (list, tuple)) else (after,):
+        if not await gpu_event(event).reached(clock.left()):
+            raise OperationTimeoutError(
+                f"{what} was never sent: an event that it comes behind was not reached "
+                "in time"
+            )
 
 
 async def behind(stream: object, memory: Memory, what: str, clock: Clock) -> None:

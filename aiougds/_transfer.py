@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from aiougds._device import Device
     from aiougds._ffi import CData
+    from aiougds._gpu.streams import After
     from aiougds._mapping import Keeps
     from aiougds._options import Mode
 
@@ -259,6 +260,7 @@ async def transfer(
     bounce_edges: bool = False,
     jit: bool = True,
     stream: object = None,
+    after: After | None = None,
 ) -> int:
     """Do whatever it takes for one read, write or compare; return the bytes moved."""
     device, lba, size = window.device, window.lba_bytes, window.size
@@ -284,10 +286,13 @@ async def transfer(
         return 0
     await current_home().take_cancel()
     stream = _order.wanted(stream, place.memory)
-    if stream is not None:
+    if stream is not None or after is not None:
         clock = Clock(timeout_s)
         what = f"{name} of {length} bytes at offset {at}"
-        await _order.behind(stream, place.memory, what, clock)
+        if after is not None:
+            await _order.behind_events(after, what, clock)
+        if stream is not None:
+            await _order.behind(stream, place.memory, what, clock)
         timeout_s = clock.left()
     if place.ptr & 3 or not aligned:
         if not place.memory.copyable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from typing import (
     TYPE_CHECKING,
     Final,
@@ -16,6 +17,7 @@ from typing import (
     NamedTuple,
     Protocol,
     SupportsInt,
+    TypeAlias,
     cast,
 )
 
@@ -50,8 +52,58 @@ class EventHandle(NamedTuple):
     keep: object
 
 
-class _OurEvent(Protocol):
+class OurEvent(Protocol):
+    """The event of an operation, or the operation."""
+
     def __aiougds_event__(self) -> EventHandle: ...
+
+
+class SupportsCudaStream(Protocol):
+    """A stream in the manner of cuda.core."""
+
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+
+class TorchStream(Protocol):
+    """A stream in the manner of torch."""
+
+    @property
+    def cuda_stream(self) -> int: ...
+
+
+class TorchEvent(Protocol):
+    """An event in the manner of torch."""
+
+    @property
+    def cuda_event(self) -> int: ...
+
+
+class HasPtr(Protocol):
+    """A stream or event in the manner of CuPy."""
+
+    @property
+    def ptr(self) -> int: ...
+
+
+class HasHandle(Protocol):
+    """A stream or event in the manner of Numba and cuda.core."""
+
+    @property
+    def handle(self) -> object: ...
+
+
+StreamLike: TypeAlias = (
+    SupportsInt
+    | ctypes.c_void_p
+    | SupportsCudaStream
+    | TorchStream
+    | HasPtr
+    | HasHandle
+)
+EventLike: TypeAlias = (
+    SupportsInt | ctypes.c_void_p | TorchEvent | HasPtr | HasHandle | OurEvent
+)
+After: TypeAlias = EventLike | Sequence[EventLike]
 
 
 def stream_of(obj: object) -> StreamHandle:
@@ -79,7 +131,7 @@ def event_of(obj: object) -> EventHandle:
     if kind is int:
         return _recorded(None, cast("int", obj), -1, obj)
     if hasattr(kind, "__aiougds_event__"):
-        return cast("_OurEvent", obj).__aiougds_event__()
+        return cast("OurEvent", obj).__aiougds_event__()
     reader = _EVENT_READERS.get(kind)
     if reader is None:
         reader = _reader(obj, _EVENTS, _EVENTS[0])

@@ -1,0 +1,113 @@
+"""Reads and writes in the order of a GPU stream, as calls of a namespace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, SupportsIndex
+
+from aiougds._ffi import lib
+from aiougds._stream_enqueue import How, StreamItem, enqueue
+from aiougds._stream_group import StreamGroup
+from aiougds._window import NamespaceWindow
+
+if TYPE_CHECKING:
+    from aiougds._buffer import ForeignMemory
+    from aiougds._cells import Cell, StatusCell
+    from aiougds._gpu.streams import After, StreamLike
+    from aiougds._pinned import PinnedMemory, RegistrationSlice
+    from aiougds._stream_op import StreamOperation
+
+OnError = Literal["raise", "stall"]
+Order = Literal["memops", "callback"]
+
+READ: Final = lib.UGDS_OP_READ
+WRITE: Final = lib.UGDS_OP_WRITE
+FUA: Final = lib.UGDS_F_FUA
+
+
+class StreamCalls(NamespaceWindow):
+    """What a namespace offers in the order of a stream. None of it waits."""
+
+    __slots__ = ()
+
+    def read_on(
+        self,
+        stream: StreamLike,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice,
+        *,
+        offset: SupportsIndex | Cell,
+        nbytes: SupportsIndex | Cell | None = None,
+        after: After | None = None,
+        timeout_s: float | None = None,
+        on_error: OnError = "raise",
+        order: Order = "memops",
+        status: StatusCell | None = None,
+    ) -> StreamOperation:
+        """Read into ``buf`` when a GPU stream comes to it; the stream waits for that.
+
+        What was queued on the stream before is over when the read begins, what is
+        queued behind sees its bytes. Returns at once; await the operation, or not.
+
+        ``stream`` is one of torch, CuPy, Numba or cuda.core, a HIP stream, or a raw
+        handle (0: the legacy default stream). ``offset`` and ``nbytes`` may be cells
+        that earlier kernels write; then the length of ``buf`` is the most. ``after``:
+        events that it comes behind too. ``timeout_s`` counts from when the stream came
+        to it, and fails the operation; the stream still waits until the device has
+        answered. With ``on_error="stall"`` the stream waits after a failure until
+        ``resume()`` or ``fail()``. ``order="callback"`` uses a host function of the
+        runtime in place of memory operations. ``status`` is written before the stream
+        goes on, for kernels that look.
+
+        Raises before anything is queued: AlignmentError, RangeError, ReadOnlyError,
+        NotMappedError, ClosedError as :meth:`read`; ArgumentTypeError for what is no
+        stream or event; GraphCaptureError on a stream that is capturing a graph;
+        CapabilityError where the device cannot order that way; BusyError when too many
+        operations wait; GPUError for what the runtime answered. Awaiting it raises
+        what :meth:`read` raises, and OperationWithdrawnError after ``cancel()``.
+        """
+        how = How(after, timeout_s, on_error, order, status)
+        item = StreamItem(READ, buf, offset, nbytes)
+        return enqueue(self, stream, (item,), how)
+
+    def write_on(
+        self,
+        stream: StreamLike,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice,
+        *,
+        offset: SupportsIndex | Cell,
+        nbytes: SupportsIndex | Cell | None = None,
+        fua: bool = False,
+        after: After | None = None,
+        timeout_s: float | None = None,
+        on_error: OnError = "raise",
+        order: Order = "memops",
+        status: StatusCell | None = None,
+    ) -> StreamOperation:
+        """Write ``buf`` when a GPU stream comes to it; the stream waits for that.
+
+        What was queued before has made the bytes, what is queued behind may change
+        them. Everything else is as of :meth:`read_on`, and ``fua`` as of
+        :meth:`write`.
+        """
+        how = How(after, timeout_s, on_error, order, status)
+        item = StreamItem(WRITE | FUA if fua else WRITE, buf, offset, nbytes)
+        return enqueue(self, stream, (item,), how)
+
+    def on_stream(
+        self,
+        stream: StreamLike,
+        *,
+        after: After | None = None,
+        timeout_s: float | None = None,
+        on_error: OnError = "raise",
+        order: Order = "memops",
+        status: StatusCell | None = None,
+    ) -> StreamGroup:
+        """Return a set of transfers, ordered on a stream as a whole and free inside.
+
+        ``with ns.on_stream(stream) as group:`` collects ``group.read(...)`` and
+        ``group.write(...)``; leaving the block queues all of them as one operation,
+        ``group.operation``, or nothing when it raises. Arguments are as of
+        :meth:`read_on`.
+        """
+        self._ready()
+        return StreamGroup(self, stream, How(after, timeout_s, on_error, order, status))

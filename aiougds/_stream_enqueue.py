@@ -1,0 +1,289 @@
+"""Putting an operation on a stream: one call of C, or an unchanged stream."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
+
+from aiougds._cells import Cell, StatusCell
+from aiougds._errors import (
+    ArgumentTypeError,
+    BusyError,
+    CapabilityError,
+    ClosedError,
+    GraphCaptureError,
+    MemoryLayoutError,
+    RangeError,
+    UGDSError,
+    WrongGPUError,
+)
+from aiougds._failure import NAMES, Request, past_end, refused, unaligned
+from aiougds._ffi import NULL, ffi, lib, seconds_to_ns, text
+from aiougds._flight import Flight, Transfer
+from aiougds._gpu.errors import gpu_error
+from aiougds._gpu.streams import event_of, stream_of
+from aiougds._gpu.which import NAMES_OF, which_runtime
+from aiougds._gpu_memory import GPUMemory
+from aiougds._mapping import Mapping
+from aiougds._options import one_of
+from aiougds._stream_op import StreamOperation
+from aiougds._transfer import check_timeout, locate, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiougds._ffi import CData
+    from aiougds._gpu.streams import After, Runtime, StreamHandle, StreamLike
+    from aiougds._streams import StreamLine
+    from aiougds._transfer import Place, Window
+    from aiougds._window import NamespaceWindow
+
+READ: Final = lib.UGDS_OP_READ
+
+
+class How(NamedTuple):
+    """How an operation is ordered, and what becomes of its failure."""
+
+    after: After | None
+    timeout_s: float | None
+    on_error: str
+    order: str
+    status: StatusCell | None
+
+
+class StreamItem(NamedTuple):
+    """One transfer, as it was asked for."""
+
+    op: int
+    buf: object
+    offset: SupportsIndex | Cell
+    nbytes: SupportsIndex | Cell | None
+
+
+class _Found(NamedTuple):
+    """A transfer whose memory is known, and whose numbers are checked."""
+
+    place: Place
+    offset: int
+    nbytes: int
+    offset_cell: CData
+    nbytes_cell: CData
+
+
+def check(ns: NamespaceWindow, item: StreamItem) -> None:
+    """Raise what is wrong with a transfer."""
+    _find(ns._checked(), item)
+
+
+def _find(window: Window, item: StreamItem) -> _Found:
+    name = NAMES[item.op & 0xFF]
+    place = locate(window.device, item.buf, item.op & 0xFF)
+    offset_cell = nbytes_cell = NULL
+    at, length = 0, place.nbytes
+    if isinstance(item.offset, Cell):
+        offset_cell = ffi.cast("uint64_t *", item.offset.host)
+    else:
+        at = whole(item.offset, "offset")
+    if isinstance(item.nbytes, Cell):
+        nbytes_cell = ffi.cast("uint64_t *", item.nbytes.host)
+    elif item.nbytes is not None:
+        length = whole(item.nbytes, "nbytes")
+    if length > place.nbytes:
+        raise RangeError(
+            f"{name}: nbytes={length} is more than the {place.nbytes} bytes of memory"
+        )
+    if not length:
+        raise RangeError(f"{name}: there are no bytes to move on the stream")
+    if (at | length) % window.lba_bytes:
+        raise unaligned(name, at, length, window.lba_bytes)
+    if at + length > window.size and nbytes_cell == NULL:
+        raise past_end(name, at, length, window.size, window.gone())
+    if place.ptr & 3:
+        request = _request(window, item.op, place, at, length)
+        raise refused(window.device, -errno.EDOM, request)
+    return _Found(place, at, length, offset_cell, nbytes_cell)
+
+
+def _request(window: Window, op: int, place: Place, at: int, length: int) -> Request:
+    return Request(
+        op,
+        at,
+        length,
+        place.memory.nbytes,
+        place.buf_off,
+        window.lba_bytes,
+        window.size,
+    )
+
+
+def enqueue(
+    ns: NamespaceWindow, stream: StreamLike, items: Sequence[StreamItem], how: How
+) -> StreamOperation:
+    """Put transfers on a stream as one operation."""
+    window = ns._checked()
+    found = [_find(window, item) for item in items]
+    reads_late = any(
+        item.op == READ and one.nbytes_cell != NULL
+        for item, one in zip(items, found, strict=True)
+    )
+    native = _how(how, lib.UGDS_SOP_KEEP if reads_late else 0)
+    handle = stream_of(stream)
+    runtime, vendor = _runtime(handle, found)
+    line = window.device.streams.line(handle, runtime, vendor)
+    line.sweep()
+    for one in found:
+        _refuse_other_gpu(line, one.place)
+    pinned: list[Mapping] = []
+    try:
+        places = [_reachable(window, one.place, pinned) for one in found]
+        transfers = [
+            Transfer(
+                item.op, one.offset, one.nbytes, place.buf_off, place.memory.nbytes
+            )
+            for item, one, place in zip(items, found, places, strict=True)
+        ]
+        # ``after`` need not live on: the stream waits for it already.
+        keep = (ns, stream, items, places, how.status)
+        flight = Flight(line, window, transfers, how.timeout_s, keep, pinned)
+        _enqueue(flight, _array(transfers, found, places), native)
+    except BaseException:
+        for mapping in pinned:
+            mapping.release()
+        raise
+    flight.watch_here()
+    return StreamOperation(flight)
+
+
+def _how(how: How, flags: int) -> tuple[CData, object]:
+    """Return it as C wants it, and what that points to."""
+    check_timeout(how.timeout_s)
+    one_of("on_error", how.on_error, ("raise", "stall"))
+    one_of("order", how.order, ("memops", "callback"))
+    native = ffi.new("struct ugds_stream_how *")
+    native.flags = flags
+    if how.on_error == "stall":
+        native.flags |= lib.UGDS_SOP_STALL
+    if how.order == "callback":
+        native.flags |= lib.UGDS_SOP_CALLBACK
+    if how.timeout_s is not None:
+        native.timeout_ns = seconds_to_ns(how.timeout_s)
+    if how.status is not None:
+        if not isinstance(how.status, StatusCell):
+            raise ArgumentTypeError(f"status={how.status!r}: a StatusCell is needed")
+        native.cell = ffi.cast("struct ugds_stream_cell *", how.status.host)
+    events = NULL
+    if how.after is not None:
+        after = how.after if isinstance(how.after, (list, tuple)) else (how.after,)
+        events = ffi.new("uint64_t[]", [event_of(event).handle for event in after])
+        native.after, native.nr_after = events, len(events)
+    return native, events
+
+
+def _runtime(handle: StreamHandle, found: Sequence[_Found]) -> tuple[Runtime, int]:
+    """Return whose stream it is; a raw handle is of the memory's runtime."""
+    said = handle.runtime
+    if said is None:
+        for one in found:
+            if isinstance(one.place.memory, GPUMemory):
+                said = NAMES_OF[one.place.memory.found[0].vendor]
+                break
+    return which_runtime(said, f"stream {handle.handle:#x}")
+
+
+def _refuse_other_gpu(line: StreamLine, place: Place) -> None:
+    memory = place.memory
+    if not isinstance(memory, GPUMemory):
+        return
+    of = memory.found[0]
+    if (of.vendor, of.device) != (line.vendor, line.device):
+        raise WrongGPUError(
+            f"{memory.what}, and the stream {line.handle:#x} is of "
+            f"{line.runtime}:{line.device}: use a stream of the memory's GPU"
+        )
+
+
+def _reachable(window: Window, place: Place, pinned: list[Mapping]) -> Place:
+    """Return memory that is mapped; pin it just in time where that takes no wait."""
+    if place.handle:
+        return place
+    device, memory = window.device, place.memory
+    if not device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+        raise MemoryLayoutError(
+            "the memory is not registered, and pinning it takes a system call, for "
+            "which a call that puts something on a stream does not wait: use "
+            "ns.register()"
+        )
+    if device.limbo:
+        device.sweep_limbo()
+        if device.left_busy(memory.ptr, memory.nbytes):
+            request = _request(window, READ, place, 0, memory.nbytes)
+            raise device.refusal() or refused(device, -errno.EBUSY, request)
+    mapping = Mapping(device, memory)
+    pinned.append(mapping)
+    device.jit_pins += 1
+    return place._replace(handle=mapping.handle, keep=mapping)
+
+
+def _array(
+    transfers: Sequence[Transfer], found: Sequence[_Found], places: Sequence[Place]
+) -> CData:
+    array = ffi.new("struct ugds_stream_item[]", len(found))
+    for i, (transfer, one, place) in enumerate(
+        zip(transfers, found, places, strict=True)
+    ):
+        native = array[i]
+        native.map = place.handle
+        native.buf_off, native.nbytes = place.buf_off, one.nbytes
+        native.offset, native.op = one.offset, transfer.op
+        native.gpu_addr = place.ptr if isinstance(place.memory, GPUMemory) else 0
+        native.offset_cell, native.nbytes_cell = one.offset_cell, one.nbytes_cell
+    return array
+
+
+def _enqueue(flight: Flight, array: CData, how: tuple[CData, object]) -> None:
+    line, window = flight.line, flight.window
+    err = ffi.new("struct ugds_error *")
+    # Noted before the call: a signal's handler may raise behind it.
+    line.flights.append(flight)
+    try:
+        code = lib.ugds_stream_enqueue(
+            line.ptr,
+            window.ptr,
+            array,
+            len(flight.transfers),
+            how[0],
+            flight.started,
+            err,
+        )
+    finally:
+        if not flight.token:
+            flight.refuse()
+    if code < 0:
+        raise _refusal(flight, code, text(err.text))
+
+
+def _refusal(flight: Flight, code: int, words: str) -> UGDSError:
+    device, number = flight.window.device, -code
+    index = min(int(flight.started.item), len(flight.transfers) - 1)
+    request = flight.request(index)
+    error: UGDSError | None = None
+    if flight.started.gpu_code:
+        what = f"{request.name} on a stream could not be queued"
+        return gpu_error(flight.line.vendor, flight.started.gpu_code, what, number)
+    if number == errno.ESHUTDOWN:
+        return device.refusal() or ClosedError("the stream was closed meanwhile")
+    if words and number in _REFUSALS:
+        return _REFUSALS[number](f"{request.name}: {words}")
+    error = refused(device, code, request)
+    if len(flight.transfers) > 1:
+        error.add_note(f"transfer {index} of the set of {len(flight.transfers)}")
+    return error
+
+
+_REFUSALS: Final[dict[int, type[UGDSError]]] = {
+    errno.EPERM: GraphCaptureError,
+    errno.EAGAIN: BusyError,
+    errno.ENOBUFS: BusyError,
+    errno.E2BIG: RangeError,
+    errno.EOPNOTSUPP: CapabilityError,
+}

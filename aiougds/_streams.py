@@ -1,0 +1,210 @@
+"""The GPU streams that one controller has operations on, and their end."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from errno import EBUSY
+from threading import get_ident
+from typing import TYPE_CHECKING, Final
+
+from aiougds._completion import current_home
+from aiougds._errors import CapabilityError, WrongLoopError
+from aiougds._ffi import ffi, lib, text
+from aiougds._gpu.errors import gpu_error
+from aiougds._gpu.streams import LEGACY, PER_THREAD
+from aiougds._options import max_connections
+from aiougds._sink import Sink
+
+if TYPE_CHECKING:
+    from aiougds._device import Device
+    from aiougds._ffi import CData
+    from aiougds._flight import Flight
+    from aiougds._gpu.streams import Runtime, StreamHandle
+    from aiougds._home import Home
+
+# Of streams that are made by the runtime itself: they belong to whatever is current.
+DEFAULT_STREAMS: Final = frozenset((LEGACY, PER_THREAD))
+
+
+class StreamLine:
+    """A GPU stream as one controller uses it: C's part, and what is on its way."""
+
+    __slots__ = (
+        "closed",
+        "ctx",
+        "device",
+        "flights",
+        "handle",
+        "orphans",
+        "ptr",
+        "released",
+        "runtime",
+        "vendor",
+    )
+
+    def __init__(
+        self,
+        ptr: CData,
+        handle: int,
+        runtime: Runtime,
+        vendor: int,
+        device: int,
+        ctx: int,
+    ) -> None:
+        self.ptr = ptr
+        self.handle = handle
+        self.closed = False
+        self.runtime = runtime
+        self.vendor = vendor
+        self.device = device
+        self.ctx = ctx
+        self.flights: deque[Flight] = deque()  # in the order of the stream
+        # Destructors only leave a note here: they do not talk to the runtime.
+        self.released: deque[int] = deque()
+        self.orphans: deque[int] = deque()  # they stall, and their users are gone
+
+    def info(self) -> CData:
+        """Return ``struct ugds_stream_info`` of this moment."""
+        info = ffi.new("struct ugds_stream_info *")
+        lib.ugds_stream_info(self.ptr, info)  # all zero once it is closed
+        return info
+
+    def sweep(self) -> None:
+        """Let go of what operations used that are over, up to the first that is not."""
+        if self.closed:
+            return
+        for notes, call in (
+            (self.orphans, lib.ugds_stream_fail),
+            (self.released, lib.ugds_stream_release),
+        ):
+            while notes:
+                try:
+                    call(self.ptr, notes.popleft())
+                except IndexError:  # another thread sweeps too
+                    break
+        while self.flights:
+            flight = self.flights[0]
+            if not flight.is_over():
+                return
+            try:
+                self.flights.remove(flight)
+            except ValueError:
+                continue
+            flight.land()
+
+
+class Streams:
+    """All of a controller's, by what they are."""
+
+    __slots__ = ("_device", "_lines", "_lock", "_sinks")
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._lock = threading.RLock()
+        self._lines: dict[tuple[object, ...], StreamLine] = {}
+
+    # ---- use ----
+
+    def line(self, stream: StreamHandle, runtime: Runtime, vendor: int) -> StreamLine:
+        """Return the stream's line, made at its first operation.
+
+        Making it takes pinned memory, and so a while.
+        """
+        device, ctx = _place(stream, vendor)
+        # Each thread has a stream of its own behind that handle.
+        owner = get_ident() if stream.handle == PER_THREAD else 0
+        key = (vendor, stream.handle, device, ctx, owner)
+        line = self._lines.get(key)
+        if line is None:
+            with self._lock:
+                line = self._lines.get(key)
+                if line is None:
+                    ptr = self._open(stream.handle, vendor, device, ctx)
+                    line = StreamLine(ptr, stream.handle, runtime, vendor, device, ctx)
+                    self._lines[key] = line
+        return line
+
+    def _open(self, handle: int, vendor: int, device: int, ctx: int) -> CData:
+        native = ffi.new("struct ugds_stream_params *")
+        native.vendor, native.device, native.ctx = vendor, device, ctx
+        native.stream = handle
+        native.connections = max_connections() if vendor == lib.UGDS_GPU_CUDA else 0
+        ret, err = ffi.new("struct ugds_stream **"), ffi.new("struct ugds_error *")
+        code = lib.ugds_stream_open(self._device.ptr, native, ret, err)
+        if code < 0:
+            words = text(err.text) or "the stream cannot be used"
+            if err.status:
+                raise gpu_error(vendor, err.status, words)
+            raise self._device.refusal() or CapabilityError(words, errno=-code)
+        # Freed when nobody can call with it any more: flights hold their line.
+        return ffi.gc(ret[0], lib.ugds_stream_free)
+
+    def sink(self, home: Home) -> Sink:
+        """Return where a home is told of the ends of this controller's operations."""
+        device = self._device
+        key = -id(device)  # beside the home's channel
+        found = home.channels.get(key)
+        if isinstance(found, Sink) and not found.closed:
+            return found
+        with device.lock:
+            device.check_open()
+            sink = Sink(home, key, device.ptr, device, device.forget_channel)
+            device.channels[id(sink)] = sink
+        return sink
+
+    def sink_here(self) -> Sink | None:
+        """Return the sink of the loop that runs here, if one does."""
+        try:
+            return self.sink(current_home())
+        except WrongLoopError:
+            return None
+
+    def sweep(self) -> None:
+        """Let go of what operations used that are over."""
+        for line in list(self._lines.values()):
+            line.sweep()
+
+    def unfinished(self) -> int:
+        """Return operations that are not over."""
+        self.sweep()
+        return sum(line.info().waiting for line in list(self._lines.values()))
+
+    def rings(self) -> int:
+        """Return staging rings that are kept for the next operations."""
+        return sum(line.info().staged for line in list(self._lines.values()))
+
+    # ---- the end ----
+
+    def close(self, *, force: bool) -> bool:
+        """Close what is idle; False: something is not over yet.
+
+        What stalls is failed first; with ``force`` whatever has not ended is. What is
+        closed is made again if its stream is used again after all.
+        """
+        with self._lock:
+            for key, line in list(self._lines.items()):
+                if lib.ugds_stream_close(line.ptr, int(force)) != -EBUSY:
+                    line.sweep()
+                    line.closed = True
+                    del self._lines[key]
+            return not self._lines
+
+    def forget(self) -> None:
+        """In a fork's child: the streams are the parent's."""
+        self._lock = threading.RLock()
+        for line in self._lines.values():
+            line.closed = True
+        self._lines.clear()
+
+
+def _place(stream: StreamHandle, vendor: int) -> tuple[int, int]:
+    """Return the device and context of a stream."""
+    if stream.handle in DEFAULT_STREAMS and stream.device >= 0:
+        return stream.device, 0  # of the device's primary context
+    device, ctx = ffi.new("int32_t *"), ffi.new("uint64_t *")
+    code = ffi.new("int *")
+    failed = lib.ugds_gpu_stream_place(vendor, stream.handle, device, ctx, code)
+    if failed:
+        raise gpu_error(vendor, code[0], f"stream {stream.handle:#x}", -failed)
+    return device[0], ctx[0]
