@@ -85,8 +85,6 @@ int ugds_ctrl_close(struct ugds_ctrl *uc, int force)
 	if (!err)
 		err = nvme_ctrl_retire(uc->c, force);
 	if (err) {
-		if (x)
-			stream_exec_unpark(x);
 		atomic_store_explicit(&uc->closing, false, memory_order_release);
 		return err;
 	}

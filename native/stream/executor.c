@@ -20,6 +20,7 @@
 int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret)
 {
 	struct stream_exec *x = calloc(1, sizeof(*x));
+	pthread_condattr_t clock;
 	int err;
 
 	if (!x)
@@ -39,6 +40,10 @@ int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret)
 	pthread_mutex_init(&x->life, NULL);
 	pthread_mutex_init(&x->closing, NULL);
 	pthread_cond_init(&x->asked, NULL);
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&x->ask, &clock);
+	pthread_condattr_destroy(&clock);
 	*ret = x;
 	return 0;
 }
@@ -53,9 +58,11 @@ void stream_exec_put(struct stream_exec *x)
 	if (left)
 		return;
 	stream_exec_park(x, true);
+	stream_ask_stop(x);
 	sink_free_watches(x);
 	close(x->fd);
 	pthread_cond_destroy(&x->asked);
+	pthread_cond_destroy(&x->ask);
 	pthread_mutex_destroy(&x->life);
 	pthread_mutex_destroy(&x->closing);
 	pthread_mutex_destroy(&x->lock);
@@ -161,10 +168,6 @@ static struct look look(struct stream_exec *x, int64_t now)
 	take_incoming(x);
 	l.some = x->ch && x->ch->inflight && collect(x, false);
 	look_at_streams(x, &l, now);
-	if (atomic_load_explicit(&x->nr_events, memory_order_relaxed)) {
-		l.some |= sink_poll_events(x);
-		l.words |= atomic_load_explicit(&x->nr_events, memory_order_relaxed) != 0;
-	}
 	return l;
 }
 
@@ -196,18 +199,18 @@ static bool sleep_armed(struct stream_exec *x, const struct look *l, int64_t now
 				 { .fd = x->ch ? x->ch->fd : -1, .events = POLLIN } };
 	int64_t nap = nap_ns(l, now, since);
 	struct timespec ts = { .tv_sec = nap / NSEC_PER_SEC, .tv_nsec = nap % NSEC_PER_SEC };
-	bool woken;
+	bool woken, poked;
 
 	atomic_store_explicit(&x->word, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(&x->poked, memory_order_relaxed) &&
-	    !atomic_load_explicit(&x->stop, memory_order_relaxed))
+	poked = atomic_load_explicit(&x->poked, memory_order_relaxed);
+	if (!poked && !atomic_load_explicit(&x->stop, memory_order_relaxed))
 		ppoll(pfd, 2, nap == INT64_MAX ? NULL : &ts, NULL);
 	woken = !atomic_exchange_explicit(&x->word, 0, memory_order_relaxed);
 	if (pfd[1].revents) /* what it was signalled for is looked at when we are awake */
 		drain(pfd[1].fd);
 	/* a signal may come after its sender cleared the word: then it ends the next sleep, and is taken there */
-	return drain(x->fd) || woken;
+	return drain(x->fd) || woken || poked;
 }
 
 /* Arms the channel; false: something was there, and is collected. */
@@ -235,6 +238,8 @@ static void rest(struct stream_exec *x, struct look l, int64_t since)
 {
 	bool woken = false;
 
+	if (x->active)
+		stream_ask_health(x);
 	while (!l.some && !woken && !atomic_load_explicit(&x->stop, memory_order_relaxed)) {
 		l.some = !may_sleep(x);
 		if (!l.some)
@@ -391,13 +396,6 @@ int stream_exec_quiet(struct stream_exec *x, bool force)
 	err = each_stream(x, force ? abandon : stream_idle);
 	pthread_mutex_unlock(&x->closing);
 	return err ? err : stream_exec_park(x, false);
-}
-
-void stream_exec_unpark(struct stream_exec *x)
-{
-	if (!stream_forked(x) && atomic_load_explicit(&x->nr_events, memory_order_relaxed) &&
-	    stream_exec_start(x))
-		sink_fail_events(x, -EHOSTDOWN);
 }
 
 void stream_exec_end(struct stream_exec *x)

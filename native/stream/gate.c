@@ -231,7 +231,7 @@ static void publish(struct stream *s, struct stream_op *op)
 	s->fifo[tail & s->fifo_mask] = op;
 	/* release: the operation is filled */
 	atomic_store_explicit(&s->fifo_tail, tail + 1, memory_order_release);
-	s->newest = op;
+	atomic_store_explicit(&s->newest, op, memory_order_release);
 	stream_exec_add(s->x, s);
 }
 
@@ -241,6 +241,7 @@ static void publish(struct stream *s, struct stream_op *op)
  */
 int stream_push(struct stream *s, struct stream_op *op, const struct stream_how *how)
 {
+	struct gpu_memop passed = write_op(&s->passed, op->last);
 	struct gpu_before before;
 	bool capturing;
 	int code = s->rt->enter(&s->place, &before);
@@ -258,9 +259,11 @@ int stream_push(struct stream *s, struct stream_op *op, const struct stream_how 
 	publish(s, op);
 	code = push_all(s, op);
 	s->gpu_calls++;
-	op->recorded = !s->rt->event_record(op->event, s->handle);
-	if (!code && !op->recorded)
+	if (!code)
 		code = s->rt->event_record(op->event, s->handle);
+	/* what names our words and its memory is behind the stream with this one */
+	if (code && op->gone)
+		op->ends = !memops(s, &passed, 1) && !s->rt->event_record(op->event, s->handle);
 	s->rt->leave(&s->place, &before);
 	return code;
 }
@@ -324,7 +327,7 @@ static void leave_broken(struct stream *s, struct stream_op *op, int code)
 	op->released = true;
 	s->nr_held--;
 	pthread_mutex_unlock(&s->x->lock);
-	/* release: gone and recorded are as they stay */
+	/* release: gone and ends are as they stay */
 	atomic_store_explicit(&op->broken, code, memory_order_release);
 	stream_exec_add(s->x, s);
 }
@@ -348,7 +351,7 @@ static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, cons
 	op->flags = how->flags;
 	op->timeout_ns = how->timeout_ns;
 	op->cell = how->cell;
-	op->gone = op->recorded = false;
+	op->gone = op->ends = false;
 	if (how->flags & STREAM_STALL && stream_may_stall(s))
 		return nvme_err_set(err, -ENOBUFS, 0,
 				    "on_error=\"stall\" is refused: the GPU has %u hardware connections "

@@ -8,8 +8,6 @@
 
 #include "support/barrier.h"
 
-#define LOOK_NS (20 * NSEC_PER_MSEC) /* how often a GPU that lets wait is asked whether it is well */
-
 static struct stream_op *head_of(const struct stream *s)
 {
 	uint32_t head = atomic_load_explicit(&s->fifo_head, memory_order_relaxed);
@@ -20,33 +18,15 @@ static struct stream_op *head_of(const struct stream *s)
 		       : s->fifo[head & s->fifo_mask];
 }
 
-/* The event behind @op: 0, GPU_NOT_READY or a code. */
-static int ask(struct stream *s, const struct stream_op *op)
+static bool is_well(struct stream *s, struct stream_op *op)
 {
-	struct gpu_before before;
-	int code = s->rt->enter(&s->place, &before);
+	int code = atomic_load_explicit(&s->sick, memory_order_relaxed);
 
-	if (code)
-		return code;
-	code = s->rt->event_query(op->event);
-	s->rt->leave(&s->place, &before);
-	return code;
-}
-
-static bool is_well(struct stream *s, struct stream_op *op, int64_t now)
-{
-	int code;
-
-	if (now < s->look_at)
-		return true;
-	s->look_at = now + LOOK_NS;
-	code = ask(s, op);
-	if (code == GPU_NOT_READY || !code) /* done: what was enqueued for it so far */
-		return true;
-	op->gpu_code = code;
-	op->lost = true;
-	s->look_at = 0; /* those behind it need not wait for the same answer */
-	return false;
+	if (unlikely(code)) {
+		op->gpu_code = code;
+		op->lost = true;
+	}
+	return !code;
 }
 
 static void tell(struct stream_op *op, uint32_t state, int64_t result)
@@ -102,7 +82,7 @@ static bool begin_next(struct stream *s, int64_t now)
 		return false;
 	op->lost = false;
 	op->gpu_code = 0;
-	if (!stream_reached(stream_word(&s->go), op->first) && !is_void(op) && is_well(s, op, now))
+	if (!stream_reached(stream_word(&s->go), op->first) && !is_void(op) && is_well(s, op))
 		return false;
 	op->bad = 0;
 	op->status = op->done = 0;
@@ -206,11 +186,11 @@ static void give_up(struct stream *s, struct stream_op *op)
 	settle(s, op);
 }
 
-static bool stalls(struct stream *s, const struct stream_op *op)
+static bool stalls(struct stream *s, struct stream_op *op)
 {
 	uint32_t state = atomic_load_explicit(&s->x->c->state, memory_order_acquire);
 
-	return op->flags & STREAM_STALL && !op->lost && state < NVME_WEDGED &&
+	return op->flags & STREAM_STALL && !op->lost && is_well(s, op) && state < NVME_WEDGED &&
 	       !atomic_load_explicit(&op->broken, memory_order_relaxed) &&
 	       !atomic_load_explicit(&s->abandoned, memory_order_acquire) &&
 	       atomic_load_explicit(&op->state, memory_order_relaxed) != STREAM_CANCELLED;
@@ -271,7 +251,7 @@ static void watch(struct stream *s, struct stream_op *op, int64_t now)
 	}
 	if (!op->err && atomic_load_explicit(&s->abandoned, memory_order_acquire))
 		op->err = -ESHUTDOWN;
-	if ((!op->err || op->blanking) && !is_well(s, op, now) && !op->err)
+	if ((!op->err || op->blanking) && !is_well(s, op) && !op->err)
 		op->err = -EIO;
 }
 
@@ -304,17 +284,17 @@ static bool work(struct stream *s, struct stream_op *op, int64_t now)
 }
 
 /* Done was written. Has the stream taken what it was to take? */
-static bool passed(struct stream *s, struct stream_op *op, int64_t now)
+static bool passed(struct stream *s, struct stream_op *op)
 {
 	int broken = atomic_load_explicit(&op->broken, memory_order_acquire);
 
 	if (op->lost)
 		return true;
-	if (op->tails && stream_reached(stream_word(&s->passed), op->last))
+	if ((op->tails || broken) && stream_reached(stream_word(&s->passed), op->last))
 		return true;
 	if (broken)
-		return !op->recorded || ask(s, op) != GPU_NOT_READY;
-	return !op->tails || !is_well(s, op, now);
+		return !op->ends;
+	return !op->tails || !is_well(s, op);
 }
 
 static void finish(struct stream *s, struct stream_op *op)
@@ -353,7 +333,7 @@ bool stream_turn(struct stream *s, int64_t now)
 		if (!s->cur && !begin_next(s, now))
 			return some;
 		some |= !s->cur->passing && work(s, s->cur, now);
-		if (!s->cur->passing || !passed(s, s->cur, now))
+		if (!s->cur->passing || !passed(s, s->cur))
 			return some;
 		finish(s, s->cur);
 		some = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sinks: where an event loop hears of ended operations and of GPU events, which the executor asks the runtime about. */
+/* Sinks: where an event loop hears of ended operations and of GPU events, which the runtime is asked about. */
 #include "stream/stream.h"
 
 #include <stdlib.h>
@@ -143,13 +143,6 @@ int sink_reap(struct stream_sink *k, struct stream_result *out, uint32_t max)
 	return (int)n;
 }
 
-/* An event is the user's again only when nobody asks about it: locked. */
-static void until_asked(struct stream_exec *x)
-{
-	while (x->asking)
-		pthread_cond_wait(&x->asked, &x->lock);
-}
-
 static void drop_event(struct stream_exec *x, struct stream_watch *w)
 {
 	nvme_link_del(&w->at);
@@ -163,7 +156,7 @@ void sink_close(struct stream_sink *k)
 	if (stream_forked(x))
 		return;
 	pthread_mutex_lock(&x->lock);
-	until_asked(x);
+	stream_until_asked(x); /* an event is its user's again when nobody asks about it */
 	while (k->ready) {
 		struct stream_watch *w = k->ready;
 
@@ -218,19 +211,6 @@ unlock:
 	return err;
 }
 
-/* 0, GPU_NOT_READY or a code. */
-static int ask(const struct gpu_rt *rt, const struct gpu_place *p, uint64_t event)
-{
-	struct gpu_before before;
-	int code = rt->enter(p, &before);
-
-	if (code)
-		return code;
-	code = rt->event_query(event);
-	rt->leave(p, &before);
-	return code;
-}
-
 int sink_event(struct stream_sink *k, const struct gpu_rt *rt, const struct gpu_place *p, uint64_t event,
 	       uint64_t *ret_token, int *ret_code)
 {
@@ -241,13 +221,13 @@ int sink_event(struct stream_sink *k, const struct gpu_rt *rt, const struct gpu_
 	*ret_code = 0;
 	if (stream_forked(x))
 		return -ENODEV;
-	*ret_code = ask(rt, p, event);
+	*ret_code = stream_ask_event(rt, p, event);
 	if (!*ret_code)
 		return 1;
 	if (*ret_code != GPU_NOT_READY)
 		return gpu_errno(rt, *ret_code);
 	*ret_code = 0;
-	err = stream_exec_start(x);
+	err = stream_ask_start(x);
 	if (err)
 		return err;
 	pthread_mutex_lock(&x->lock);
@@ -263,9 +243,9 @@ int sink_event(struct stream_sink *k, const struct gpu_rt *rt, const struct gpu_
 		nvme_link_add(&k->pending, &w->mine);
 		nvme_link_add(&x->events, &w->at);
 		atomic_fetch_add_explicit(&x->nr_events, 1, memory_order_relaxed);
+		pthread_cond_signal(&x->ask);
 	}
 	pthread_mutex_unlock(&x->lock);
-	stream_exec_poke(x);
 	return w ? 0 : -ENOMEM;
 }
 
@@ -288,7 +268,7 @@ void sink_event_drop(struct stream_sink *k, uint64_t token)
 	if (stream_forked(x))
 		return;
 	pthread_mutex_lock(&x->lock);
-	until_asked(x);
+	stream_until_asked(x);
 	w = find_event(x, token);
 	if (w && w->k == k) {
 		drop_event(x, w);
@@ -319,10 +299,10 @@ bool sink_poll_events(struct stream_exec *x)
 	pthread_mutex_lock(&x->lock);
 	for (struct nvme_link *p = x->events.next; p != &x->events && n < ASK; p = p->next)
 		w[n++] = container_of(p, struct stream_watch, at);
-	x->asking = true; /* what is on the list stays there */
+	stream_asking(x, true); /* what is on the list stays there */
 	pthread_mutex_unlock(&x->lock);
 	for (uint32_t i = 0; i < n; i++)
-		code[i] = ask(w[i]->rt, &w[i]->place, w[i]->event);
+		code[i] = stream_ask_event(w[i]->rt, &w[i]->place, w[i]->event);
 	pthread_mutex_lock(&x->lock);
 	for (uint32_t i = 0; i < n; i++) {
 		if (code[i] == GPU_NOT_READY) {
@@ -333,8 +313,7 @@ bool sink_poll_events(struct stream_exec *x)
 		event_over(x, w[i], code[i] ? gpu_errno(w[i]->rt, code[i]) : 0, code[i]);
 		some = true;
 	}
-	x->asking = false;
-	pthread_cond_broadcast(&x->asked);
+	stream_asking(x, false);
 	pthread_mutex_unlock(&x->lock);
 	return some;
 }
@@ -342,6 +321,7 @@ bool sink_poll_events(struct stream_exec *x)
 void sink_fail_events(struct stream_exec *x, int err)
 {
 	pthread_mutex_lock(&x->lock);
+	stream_until_asked(x);
 	while (x->events.next != &x->events)
 		event_over(x, container_of(x->events.next, struct stream_watch, at), err, 0);
 	pthread_mutex_unlock(&x->lock);

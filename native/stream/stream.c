@@ -123,6 +123,8 @@ int stream_open(struct stream_exec *x, const struct gpu_rt *rt, const struct str
 	if (!rc)
 		rc = stream_exec_start(x);
 	if (!rc)
+		rc = stream_ask_start(x);
+	if (!rc)
 		rc = make_memory(s, err);
 	if (rc) {
 		lists_free(s);
@@ -143,17 +145,10 @@ int stream_open(struct stream_exec *x, const struct gpu_rt *rt, const struct str
 /* Has the stream executed all that it was given? What it was given names our words. */
 static bool all_passed(struct stream *s)
 {
-	struct gpu_before before;
-	int code;
+	const struct stream_op *op = atomic_load_explicit(&s->newest, memory_order_relaxed);
 
-	if (!s->newest)
-		return true;
-	code = s->rt->enter(&s->place, &before);
-	if (code)
-		return true; /* the context is gone, and its streams */
-	code = s->rt->event_query(s->newest->event);
-	s->rt->leave(&s->place, &before);
-	return code != GPU_NOT_READY;
+	/* a code: the context is gone, and its streams */
+	return !op || stream_ask_event(s->rt, &s->place, op->event) != GPU_NOT_READY;
 }
 
 static bool all_over(struct stream *s)
@@ -288,6 +283,7 @@ static void unlink_stream(struct stream *s)
 			*p = s->next_all;
 			break;
 		}
+	stream_until_asked(x);
 	pthread_mutex_unlock(&x->lock);
 	pthread_mutex_unlock(&x->closing);
 }

@@ -138,9 +138,9 @@ struct stream_op {
 	bool bare; /* some of the latter without the former: what is not read must be blanked */
 	uint64_t event;
 	bool has_event;
-	/* A call of the runtime failed halfway: its code. The event was recorded; a go was. */
+	/* A call of the runtime failed halfway: its code. Passed was enqueued after all; a go was. */
 	_Atomic int broken;
-	bool recorded, gone;
+	bool ends, gone;
 	/* the executor's */
 	int err;
 	uint32_t bad;
@@ -193,7 +193,8 @@ struct stream {
 	uint32_t next_seq;
 	bool closed;
 	bool stuck; /* closed with its controller, while the GPU has not passed all of it */
-	struct stream_op *newest; /* the last one enqueued, for its event */
+	struct stream_op *_Atomic newest; /* the last one enqueued, for its event */
+	_Atomic int sick; /* the runtime's code for it: its context is lost */
 	struct stream_call *calls;
 	sem_t called; /* host functions wait for done */
 	uint64_t nr_ops, nr_chunks, gpu_calls;
@@ -211,7 +212,6 @@ struct stream {
 	struct stream_cursor cursor;
 	uint32_t next, good; /* the next chunk to start; all up to this one are done */
 	uint32_t inflight;
-	int64_t look_at; /* when the GPU is asked whether it is well */
 	struct stream_run run[STREAM_SLOTS];
 
 	/* under x->lock */
@@ -220,6 +220,7 @@ struct stream {
 	uint32_t nr_op_segs;
 	struct stream_op *free_ops;
 	uint32_t nr_waiting, nr_held, nr_stall;
+	uint32_t health_round; /* it was asked about in */
 };
 
 /* One thread per controller, which sleeps while nothing is outstanding. */
@@ -249,8 +250,14 @@ struct stream_exec {
 	struct nvme_link events; /* struct stream_watch.at: GPU events that are waited for */
 	_Atomic uint32_t nr_events;
 	uint64_t next_event;
-	bool asking; /* the thread asks a runtime about events just now */
-	pthread_cond_t asked;
+	/* asking runtimes, by another thread: under lock */
+	pthread_t asker;
+	_Atomic bool asker_runs;
+	bool ask_stop;
+	bool want_health;
+	uint32_t health_round;
+	bool asking; /* just now, without the lock: what it asks about stays */
+	pthread_cond_t ask, asked;
 };
 
 static inline bool stream_reached(uint32_t word, uint32_t seq) { return (int32_t)(word - seq) >= 0; }
@@ -284,10 +291,17 @@ int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret);
 int stream_exec_start(struct stream_exec *x); /* if it does not run */
 /* End the thread, unless something is outstanding (-EBUSY). It starts again when it is needed. */
 int stream_exec_park(struct stream_exec *x, bool force);
+/* ask.c: a thread that asks GPU runtimes, which the executor must not wait for. */
+int stream_ask_start(struct stream_exec *x);
+void stream_ask_stop(struct stream_exec *x);
+void stream_ask_health(struct stream_exec *x); /* streams let wait: are their GPUs well? */
+void stream_until_asked(struct stream_exec *x); /* locked: nobody asks about what is taken off its list now */
+void stream_asking(struct stream_exec *x, bool on); /* locked */
+/* 0, GPU_NOT_READY or a code. */
+int stream_ask_event(const struct gpu_rt *rt, const struct gpu_place *p, uint64_t event);
+
 /* Before its controller is closed: park it, if all streams are idle (-EBUSY), which @force makes them. */
 int stream_exec_quiet(struct stream_exec *x, bool force);
-/* It was not closed: events that are waited for are asked about again. */
-void stream_exec_unpark(struct stream_exec *x);
 /* Its controller is closed: streams too. The owner's reference goes. */
 void stream_exec_end(struct stream_exec *x);
 void stream_exec_put(struct stream_exec *x);
@@ -361,7 +375,7 @@ int sink_event(struct stream_sink *k, const struct gpu_rt *rt, const struct gpu_
 	       uint64_t *ret_token, int *ret_code);
 void sink_event_drop(struct stream_sink *k, uint64_t token);
 void sink_tell(struct stream_op *op); /* locked: all who watch it, op->res */
-bool sink_poll_events(struct stream_exec *x); /* the executor's. True: one fired */
+bool sink_poll_events(struct stream_exec *x); /* the asker's. True: one fired */
 void sink_fail_events(struct stream_exec *x, int err);
 void sink_free_watches(struct stream_exec *x);
 

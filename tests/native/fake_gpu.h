@@ -55,6 +55,8 @@ struct fake_gpu {
 	uint32_t nr_connections;
 	pthread_mutex_t callbacks; /* one host function at a time */
 	_Atomic bool lost;
+	_Atomic bool stuck; /* whoever asks about an event waits */
+	_Atomic uint32_t asking;
 	_Atomic uint32_t nr_calls, fail_at; /* the call of this number is refused */
 	_Atomic uint32_t nr_memops, nr_copies, nr_pinned;
 	uint32_t caps;
@@ -258,6 +260,10 @@ static int fake_event_query(uint64_t event)
 
 	if (atomic_load(&e->dead))
 		abort();
+	atomic_fetch_add(&fake.asking, 1);
+	while (atomic_load(&fake.stuck))
+		fake_rest(100000);
+	atomic_fetch_sub(&fake.asking, 1);
 	if (atomic_load(&fake.lost))
 		return FAKE_LOST;
 	return atomic_load_explicit(&e->done, memory_order_acquire) >= atomic_load(&e->asked) ? 0

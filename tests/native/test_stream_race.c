@@ -275,6 +275,28 @@ static void two_sinks(struct rig *r)
 	ok(gated_close(g), "closed");
 }
 
+/* A call of the runtime may wait for what somebody else does, and that for the GPU: no stream may wait for it in turn. */
+static void stuck_runtime(struct rig *r)
+{
+	struct gated g = gated_open(r), h = gated_open(r);
+	_Atomic bool go = false;
+	uint64_t token, behind;
+	bool asked = false;
+
+	fake_kernel(h.fs, fake_gate, (void *)&go);
+	behind = put(r, h, item(r, UGDS_OP_READ, 64 * KIB, 4 * KIB, 0));
+	atomic_store(&fake.stuck, true);
+	for (int i = 0; i < 5000 && !asked; i++, fake_rest(MS))
+		asked = atomic_load(&fake.asking);
+	ok(asked, "somebody asks whether the GPU is well, and gets no answer");
+	token = put(r, g, item(r, UGDS_OP_READ, 0, 4 * KIB, 0));
+	ok(ended(r, g, token).result == 4 * (int64_t)KIB, "a stream goes on");
+	atomic_store(&go, true);
+	ok(ended(r, h, behind).result == 4 * (int64_t)KIB, "and the one that was asked about");
+	atomic_store(&fake.stuck, false);
+	ok(gated_close(g) && gated_close(h), "closed");
+}
+
 /* Processor time of our thread of that name, in ns. */
 static uint64_t thread_ns(const char *name)
 {
@@ -354,6 +376,7 @@ int main(void)
 	events(&r, alone, "alone");
 	ugds_sink_close(alone);
 	two_sinks(&r);
+	stuck_runtime(&r);
 	waiting_costs(&r, 1);
 	waiting_costs(&r, 6);
 	ok(rig_close(&r), "given back");
