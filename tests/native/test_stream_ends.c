@@ -2,6 +2,56 @@
 /* How operations in stream order end otherwise than well, and when their stream may pass. */
 #include "stream_rig.h"
 
+struct next_kernel {
+	struct ugds_stream_cell *cell;
+	uint32_t saw;
+};
+
+static void k_next(void *arg)
+{
+	struct next_kernel *k = arg;
+
+	k->saw = __atomic_load_n(&k->cell->state, __ATOMIC_ACQUIRE);
+}
+
+/* The kernel behind an operation finds its cell written, whether it was done, withdrawn or failed. */
+static void cells(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_cell cell[300] = { 0 };
+	struct next_kernel k[300];
+	struct gated g;
+	uint64_t token[300];
+	uint32_t bad = 0;
+	int rc, id = 0;
+
+	rig_begin(&r, direct, "cells");
+	g = gated_open(&r);
+	for (uint32_t i = 0; i < 300; i++) {
+		struct ugds_stream_how how = { .cell = &cell[i] };
+		struct ugds_stream_item it = item(&r, UGDS_OP_READ, FAR, 4 * KIB, i % 5 * 4 * KIB);
+
+		token[i] = put_with(&r, g, &it, 1, &how, &rc);
+		k[i] = (struct next_kernel){ &cell[i], 0 };
+		fake_kernel(g.fs, k_next, &k[i]);
+		if (i % 3 == 1)
+			ugds_stream_cancel(g.s, token[i]);
+		if (i == 150)
+			id = fault(&r, UGDS_FAULT_STATUS, UINT32_MAX);
+	}
+	fake_sync(g.fs, 10 * SEC);
+	for (uint32_t i = 0; i < 300; i++) {
+		struct ugds_stream_result res = over(g, token[i]);
+
+		bad += k[i].saw != res.state ||
+		       (res.state == UGDS_SOP_DONE ? cell[i].nbytes != 4 * KIB : cell[i].error != res.result);
+	}
+	ok(!bad, "300 kernels read what became of the operation before them");
+	ugds_fault_clear(r.f.c, id);
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
 static void withdrawn(bool direct)
 {
 	struct rig r;
@@ -128,16 +178,17 @@ static void device_error(bool direct)
 
 	rig_begin(&r, direct, "device error");
 	g = gated_open(&r);
-	fill(r.gpu, 64 * KIB, 8);
-	over(g, put(&r, g, item(&r, UGDS_OP_WRITE, 0, 64 * KIB, 0)));
+	fill(r.gpu, 192 * KIB, 8);
+	over(g, put(&r, g, item(&r, UGDS_OP_WRITE, 0, 192 * KIB, 0)));
 	for (uint32_t i = 0; i < 3; i++)
-		it[i] = item(&r, UGDS_OP_READ, FAR + i * 64 * KIB, 64 * KIB, 0);
+		it[i] = item(&r, UGDS_OP_READ, FAR + i * 64 * KIB, 64 * KIB, i * 64 * KIB);
 	memset(r.gpu + FAR, 0x55, 192 * KIB);
 	struct ugds_fault one = { .action = UGDS_FAULT_STATUS,
 				  .qid = UGDS_FAULT_ANY_IO,
 				  .opcode = UGDS_OP_READ,
 				  .nsid = UGDS_FAULT_ANY,
-				  .skip = 1,
+				  .slba = 16,
+				  .nlb = 16,
 				  .count = 1,
 				  .status = 0x281 };
 
@@ -314,6 +365,7 @@ static void refusals(bool direct)
 int main(void)
 {
 	for (int direct = 0; direct < 2; direct++) {
+		cells(direct);
 		withdrawn(direct);
 		mixed(direct);
 		timed_out(direct);
