@@ -30,9 +30,12 @@ bool emu_far_light(struct emu_ctrl *e, const struct nvme_sqe *s)
 	return ns && (ns->nowait || ns->memory_like);
 }
 
-static uint64_t piece_bytes(struct emu_ctrl *e, struct emu_ns *ns)
+static uint64_t piece_bytes(const struct emu_job *job)
 {
-	return max_u64(EMU_FAR_CHUNK, e->power ? (e->p.awupf + 1ull) << ns->shift : 0);
+	const struct emu_ctrl *e = job->e;
+	uint64_t most = e->power ? (e->p.awupf + 1ull) << job->ns->shift : 0;
+
+	return min_u64(max_u64(EMU_FAR_CHUNK, most), job->map->stage->nbytes / 2);
 }
 
 /* Off the list of jobs, and its slot; the mapping may go. The command is on this thread (sq->busy). */
@@ -89,7 +92,7 @@ static uint16_t walk(struct emu_actor *a, struct emu_job *job, uint64_t *ret_byt
 {
 	uint32_t perm = job->opcode == NVME_IO_READ ? EMU_DMA_WRITE : EMU_DMA_READ;
 	const struct emu_map *m = job->map;
-	uint64_t most = piece_bytes(job->e, job->ns), lo;
+	uint64_t most = piece_bytes(job), lo;
 	uint16_t st;
 
 	most = min_u64(most, job->walk.left);
@@ -336,13 +339,15 @@ static bool mine(const struct emu_actor *a, const struct emu_chunk *c, const str
 	return !a->nowait || (c->job->slot->sq == sq && c->job->opcode == NVME_IO_READ);
 }
 
-/* Pieces whose copies are over, off the list. */
+static bool lands(const struct emu_chunk *c) { return c->job->opcode != NVME_IO_READ; }
+
+/* Pieces whose copies are over, off the list. Of those that take their time now one: others see to the others. */
 static struct emu_chunk *collect(struct emu_actor *a, struct emu_stage *r, const struct emu_sq *sq)
 {
 	const struct emu_dma_ops *ops = a->e->dma;
 	struct emu_chunk *c, **p, *over = NULL, **end = &over, *last = NULL;
 	uint64_t ticket = 0;
-	bool asked = false;
+	bool asked = false, landing = false;
 	uint32_t why = 0;
 	int rc = 1;
 
@@ -350,6 +355,11 @@ static struct emu_chunk *collect(struct emu_actor *a, struct emu_stage *r, const
 	if (pthread_mutex_trylock(&r->lock))
 		return NULL;
 	for (p = &r->under_way; (c = *p);) {
+		if (landing && lands(c)) {
+			last = c;
+			p = &c->next;
+			continue;
+		}
 		if (c->begun && mine(a, c, sq) && !(asked && ticket == c->ticket)) {
 			rc = ops->poll(r->place, c->ticket, &why);
 			ticket = c->ticket;
@@ -365,13 +375,17 @@ static struct emu_chunk *collect(struct emu_actor *a, struct emu_stage *r, const
 			c->why = why;
 		}
 		c->spoiled = c->job->status;
+		landing |= lands(c);
 		*p = c->next;
 		c->next = NULL;
 		*end = c;
 		end = &c->next;
 	}
 	r->under_way_last = last;
+	landing &= r->under_way != NULL;
 	pthread_mutex_unlock(&r->lock);
+	if (landing && atomic_load_explicit(&a->e->sleepers, memory_order_relaxed))
+		emu_kick(a->e, 0);
 	return over;
 }
 
@@ -381,8 +395,7 @@ static struct emu_job *next_waiting(struct emu_ctrl *e, struct emu_stage *r)
 
 	pthread_mutex_lock(&r->lock);
 	job = r->waiting;
-	if (job && !stopped(e) &&
-	    !emu_stage_fits(r, (uint32_t)min_u64(job->walk.left, piece_bytes(e, job->ns))))
+	if (job && !stopped(e) && !emu_stage_fits(r, (uint32_t)min_u64(job->walk.left, piece_bytes(job))))
 		job = NULL;
 	if (job)
 		r->waiting = job->next;

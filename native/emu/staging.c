@@ -6,6 +6,7 @@
 #include "emu/far.h"
 
 #define PIECE_ALIGN 512u
+#define ATOMIC_MOST (64ull << 20)
 
 void emu_set_dma(struct emu_ctrl *e, const struct emu_dma_ops *ops, void *ctx)
 {
@@ -13,10 +14,16 @@ void emu_set_dma(struct emu_ctrl *e, const struct emu_dma_ops *ops, void *ctx)
 	e->dma_ctx = ctx;
 }
 
+/* What a power cut must not tear apart is one piece, as far as a command is that long, and there is some sense in it. */
+static uint64_t atomic_bytes(const struct emu_ctrl *e)
+{
+	uint64_t most = e->p.mdts ? 1ull << (e->p.mdts + 12 + e->p.mpsmin) : ATOMIC_MOST;
+
+	return e->power ? min_u64((e->p.awupf + 1ull) << e->ns[0].shift, min_u64(most, ATOMIC_MOST)) : 0;
+}
+
 static int stage_new(struct emu_ctrl *e, void *place, struct emu_stage **ret)
 {
-	/* what a power cut must not tear apart is one piece */
-	uint64_t atomic_bytes = (e->p.awupf + 1ull) << e->ns[0].shift;
 	struct emu_stage *r = calloc(1, sizeof(*r));
 	void *mem;
 	int rc;
@@ -24,7 +31,7 @@ static int stage_new(struct emu_ctrl *e, void *place, struct emu_stage **ret)
 	if (!r)
 		return -ENOMEM;
 	r->place = place;
-	r->nbytes = (uint32_t)max_u64(EMU_STAGE_BYTES, e->power ? 2 * atomic_bytes : 0);
+	r->nbytes = (uint32_t)max_u64(EMU_STAGE_BYTES, 2 * atomic_bytes(e));
 	rc = e->dma->staging(place, r->nbytes, &mem);
 	if (rc) {
 		free(r);

@@ -102,7 +102,7 @@ static bool run_timers(struct emu_actor *a)
 	while (n < TIMERS_PER_PASS && emu_wait_pop(e, now_ns(), &c)) {
 		/* it may take its time on a file: others see to what else is due */
 		if (!e->nodata && atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
-		    emu_work_pending(a))
+		    (emu_work_pending(a) || emu_far_any(e)))
 			emu_kick(e, c.sq->qid);
 		emu_run(a, &c);
 		emu_gather_begin(a);

@@ -94,8 +94,8 @@ static void way_free(const struct place *p, struct way *w)
 static void place_free(struct place *p)
 {
 	struct gpu_before before;
-	/* what a lost context had goes with it */
-	int code = p->rt->enter(&p->at, &before);
+	/* What a lost context had goes with it, and its names may be others' by now. */
+	int code = atomic_load(&p->lost) ? -1 : p->rt->enter(&p->at, &before);
 
 	if (!code) {
 		for (int i = 0; i < 2; i++)
@@ -235,6 +235,17 @@ static void mark(struct place *p, struct way *w, uint32_t nr)
 	atomic_store_explicit(&w->ask_ns, now_ns() + ASK_NS, memory_order_relaxed);
 }
 
+/* Is it the copy that was wrong, or is there no context any more? Entered. */
+static bool gone(struct place *p, struct way *w, int code)
+{
+	int now;
+
+	if (p->rt->sticky(code))
+		return true;
+	now = p->rt->stream_query(w->stream);
+	return now && now != GPU_NOT_READY;
+}
+
 static uint32_t op_copy(void *place, bool out, const struct emu_copy *c, uint32_t n, uint64_t *ret_ticket,
 			uint32_t *ret_why)
 {
@@ -246,21 +257,24 @@ static uint32_t op_copy(void *place, bool out, const struct emu_copy *c, uint32_
 
 	pthread_mutex_lock(&w->lock);
 	nr = atomic_load_explicit(&w->begun, memory_order_relaxed) + 1;
-	if (!code)
+	if (!code) {
 		code = p->rt->enter(&p->at, &before);
+		if (code)
+			lose(p, code);
+	}
 	if (!code) {
 		while (k < n && !code) {
 			code = out ? p->rt->copy_out(c[k].near, c[k].far, c[k].nbytes, w->stream)
 				   : p->rt->copy_in(c[k].far, c[k].near, c[k].nbytes, w->stream);
 			k += !code;
 		}
+		if (code && gone(p, w, code))
+			lose(p, code);
 		if (k)
 			mark(p, w, nr);
 		p->rt->leave(&p->at, &before);
 	}
 	pthread_mutex_unlock(&w->lock);
-	if (code && p->rt->sticky(code))
-		lose(p, code);
 	*ret_ticket = (uint64_t)out << 32 | nr;
 	*ret_why = why(p, code);
 	return k;

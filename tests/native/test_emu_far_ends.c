@@ -58,6 +58,17 @@ static void send(struct rig *r, uint8_t op, uint16_t cid, size_t at, size_t off,
 
 static void hold(struct rig *r, bool on) { far_set(&r->f, &r->f.hold, on); }
 
+static bool pattern_is(const uint8_t *p, size_t n, uint32_t seed)
+{
+	uint8_t *want = malloc(n);
+	bool same;
+
+	fill_pattern(want, n, seed);
+	same = !memcmp(p, want, n);
+	free(want);
+	return same;
+}
+
 /* Far memory is full; commands on near memory go on, and all of it comes back in the end. */
 static void back_pressure(void)
 {
@@ -66,10 +77,17 @@ static void back_pressure(void)
 	struct nvme_sqe s;
 	struct dma near;
 	struct rig r;
-	uint32_t good = 0, nears = 0;
+	uint32_t good = 0, nears = 0, right = 0;
 
 	rig_new(&r, &p);
 	near = dma_new(&r.h, PAGE, DMA_RW);
+	for (uint16_t i = 0; i < 5; i++) {
+		fill_pattern(r.f.mem + i * 8 * MIB, 8 * MIB, i);
+		send(&r, NVME_IO_WRITE, i, i * 8 * MIB, i * 8 * MIB, 8 * MIB);
+		hq_wait(&r.h, &r.q, NULL);
+		/* those that are read come back; what those that are written hold now has to go there */
+		fill_pattern(r.f.mem + i * 8 * MIB, 8 * MIB, i & 1 ? 10 + i : 99);
+	}
 	hold(&r, true);
 	for (uint16_t i = 0; i < 5; i++) /* 40 MiB, more than is staged */
 		send(&r, i & 1 ? NVME_IO_WRITE : NVME_IO_READ, i, i * 8 * MIB, i * 8 * MIB, 8 * MIB);
@@ -90,6 +108,14 @@ static void back_pressure(void)
 	for (uint32_t i = 0; i < 15; i++)
 		good += hq_wait(&r.h, &r.q, &c) == 0 && NVME_CQE_CID(le32_get(c.dw3)) < 15;
 	is(good, 15, "and all of it ends");
+	for (uint16_t i = 1; i < 5; i += 2) {
+		memset(r.f.mem + i * 8 * MIB, 0, 8 * MIB);
+		send(&r, NVME_IO_READ, i, i * 8 * MIB, i * 8 * MIB, 8 * MIB);
+		hq_wait(&r.h, &r.q, NULL);
+	}
+	for (uint16_t i = 0; i < 5; i++)
+		right += pattern_is(r.f.mem + i * 8 * MIB, 8 * MIB, i & 1 ? 10 + i : i);
+	is(right, 5, "with its own bytes");
 	dma_free(&r.h, &near);
 	rig_end(&r);
 }
