@@ -37,6 +37,7 @@ RNG = random.Random(4)
 # Functions of both runtimes, by what they do.
 COPY_IN = {"cuda": "cuMemcpyHtoDAsync", "hip": "hipMemcpyHtoDAsync"}
 COPY_OUT = {"cuda": "cuMemcpyDtoHAsync", "hip": "hipMemcpyDtoHAsync"}
+ASK = {"cuda": "cuStreamQuery", "hip": "hipStreamQuery"}
 REFUSED = {"cuda": (1, "CUDA_ERROR_INVALID_VALUE"), "hip": (1, "hipErrorInvalidValue")}
 NO_MEMORY = {"cuda": 2, "hip": 2}
 LOST = {"cuda": 700, "hip": 700}
@@ -88,9 +89,10 @@ async def test_what_one_read_costs(world: World, soft_gpu: SoftGPU) -> None:
         seen = soft_gpu.counters()
         assert (seen.copies, seen.writes) == (10, 10)
         assert (seen.synchronises, seen.events_recorded, seen.host_funcs) == (0, 0, 0)
-        # What is current is looked at, and put back; now and then a slow copy is
-        # asked after.
-        assert soft_gpu.calls() <= 10 * 8 + 10
+        # What is current is looked at, and put back. A slow copy (a busy machine's) is
+        # asked after once in a millisecond.
+        asked = soft_gpu.calls(ASK[soft_gpu.vendor])
+        assert soft_gpu.calls() <= (10 + asked) * 7
 
 
 async def test_neighbours_are_one_copy(world: World, soft_gpu: SoftGPU) -> None:
