@@ -8,13 +8,16 @@ that it stalls; it is over when the device and the stream need its memory no mor
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiougds._completion import current_home
 from aiougds._errors import (
+    AlignmentError,
     ClosedError,
     OperationWithdrawnError,
+    RangeError,
     UGDSError,
     WrongLoopError,
 )
@@ -26,6 +29,7 @@ from aiougds._sink import End, end_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiougds._cells import Cell
     from aiougds._ffi import CData
     from aiougds._home import Home
     from aiougds._mapping import Mapping
@@ -40,6 +44,12 @@ CANCELLED: Final = lib.UGDS_SOP_CANCELLED
 FAILED: Final = lib.UGDS_SOP_FAILED
 STALLED: Final = lib.UGDS_SOP_STALLED
 
+# What C answers when what cells hold cannot be.
+_DECISIONS: Final[dict[int, type[UGDSError]]] = {
+    errno.EINVAL: AlignmentError,
+    errno.ERANGE: RangeError,
+    errno.EFAULT: RangeError,
+}
 _log: Final = logging.getLogger("aiougds.stream")
 
 
@@ -51,6 +61,7 @@ class Transfer(NamedTuple):
     nbytes: int
     buf_off: int
     buf_bytes: int
+    cells: tuple[Cell | None, Cell | None]  # offset and length, late-bound
 
 
 class Flight:
@@ -222,12 +233,29 @@ class Flight:
         if end.gpu_code:
             what = f"{request.name} of {request.nbytes} bytes on a stream"
             error = gpu_error(self.line.vendor, end.gpu_code, what)
+        elif any(self._cells(end.item)) and -end.result in _DECISIONS:
+            error = self._bad_decision(end, request)
         else:
             record = Record(end.token, end.result, end.status, end.done)
             error = ended(device, record, request, self.timeout_s)
         if len(self.transfers) > 1:
             error.add_note(f"transfer {end.item} of the set of {len(self.transfers)}")
         return error
+
+    def _cells(self, index: int) -> tuple[Cell | None, Cell | None]:
+        return self.transfers[min(index, len(self.transfers) - 1)].cells
+
+    def _bad_decision(self, end: End, request: Request) -> UGDSError:
+        """Return what is wrong with what the stream has put into cells."""
+        at, length = self._cells(end.item)
+        offset = request.offset if at is None else at.value
+        nbytes = request.nbytes if length is None else length.value
+        return _DECISIONS[-end.result](
+            f"{request.name}: the late-bound {nbytes} bytes at offset {offset} are no "
+            f"whole blocks of {request.lba_bytes} bytes, past the end at "
+            f"{request.size}, or more than the {request.nbytes} bytes of memory; "
+            "nothing was sent"
+        )
 
     def request(self, index: int) -> Request:
         """Return one of its transfers, as failures are described."""

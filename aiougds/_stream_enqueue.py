@@ -138,7 +138,12 @@ def enqueue(
         places = [_reachable(window, one.place, pinned) for one in found]
         transfers = [
             Transfer(
-                item.op, one.offset, one.nbytes, place.buf_off, place.memory.nbytes
+                item.op,
+                one.offset,
+                one.nbytes,
+                place.buf_off,
+                place.memory.nbytes,
+                (_cell(item.offset), _cell(item.nbytes)),
             )
             for item, one, place in zip(items, found, places, strict=True)
         ]
@@ -152,6 +157,10 @@ def enqueue(
         raise
     flight.watch_here()
     return StreamOperation(flight)
+
+
+def _cell(value: object) -> Cell | None:
+    return value if isinstance(value, Cell) else None
 
 
 def _how(how: How, flags: int) -> tuple[CData, object]:

@@ -1,0 +1,268 @@
+"""Awaiting operations and events: often, from anywhere, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import time
+
+import anyio
+import pytest
+from gpu.on_stream import SMALL, buffer, ended, obj, recorded, until
+from gpu.rig import GPU
+from helpers.facade import bare
+from helpers.model import PAGE, pattern
+from helpers.world import MIB, World
+
+import aiougds
+from aiougds import MediaError, RegistrationBusyError, WrongLoopError
+from aiougds.testing import Fault, inject
+
+pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
+BAD = Fault.status("read", sct=2, sc=0x81)
+
+
+async def test_by_many_tasks_and_many_times(world: World, gpu: GPU) -> None:
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+        gpu.soft.kernel(stream, seconds=0.05)
+        op = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+        calls = [lambda: ended(world, op)] * 5
+        assert await world.gather(*calls) == [PAGE] * 5
+        assert await ended(world, op) == PAGE
+
+
+async def test_from_another_thread(world: World, gpu: GPU) -> None:
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+        gpu.soft.kernel(stream, seconds=0.05)
+        op = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+        seen: list[int] = []
+
+        async def work() -> None:
+            seen.append(await op)
+
+        threads = [
+            threading.Thread(target=lambda: seen.append(op.wait())),
+            threading.Thread(target=lambda: asyncio.run(work())),
+        ]
+        for thread in threads:
+            thread.start()
+        assert await ended(world, op) == PAGE
+        await until(world, lambda: len(seen) == 2)
+        assert seen == [PAGE, PAGE]
+        for thread in threads:
+            thread.join()
+
+
+async def test_a_thread_waits_so_long(world: World, gpu: GPU) -> None:
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+        gpu.soft.kernel(stream)
+        op = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+        if world.loop == "blocking":
+            with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
+                op.wait(0.01)
+            assert not aiougds.gpu_event(op.event).wait(0.01)
+        else:
+            for call in (op.wait, aiougds.gpu_event(op.event).wait):
+                with pytest.raises(WrongLoopError, match="inside a running event loop"):
+                    call()
+        gpu.soft.end_kernels()
+        assert await ended(world, op) == PAGE
+
+
+async def test_a_failure_that_nobody_awaits_is_logged(
+    world: World, gpu: GPU, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+        with caplog.at_level(logging.ERROR, "aiougds.stream"), inject(ns, BAD):
+            ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+            gc.collect()
+            await until(world, lambda: not buf.reg.inflight)
+            # A thread hears of it with its next call.
+            last = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+            with pytest.raises(MediaError):
+                await ended(world, last)
+            del last
+            gc.collect()
+            await until(world, lambda: caplog.records)
+        assert len(caplog.records) == 1
+        assert "nobody awaited it: MediaError" in caplog.text
+
+
+async def test_a_dropped_operation_keeps_what_it_uses(world: World, gpu: GPU) -> None:
+    data = pattern(PAGE, 1)
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns:
+        await ns.write(data, offset=0)
+        gpu.soft.kernel(stream)
+        target = bytearray(PAGE)
+        op = ns.read_on(obj(gpu, stream), target, offset=0)
+        with pytest.raises(BufferError):
+            target.append(0)
+        del op
+        gc.collect()
+        with pytest.raises(BufferError):
+            target.append(0)
+        gpu.soft.end_kernels()
+        await until(world, lambda: bytes(target) == data)
+        async with ns.allocate(PAGE) as reg:  # a thread hears with its next call
+            await ended(world, ns.read_on(obj(gpu, stream), bare(reg), offset=0))
+        target.append(0)  # it was let go
+
+
+async def test_registered_memory_is_busy(world: World, gpu: GPU) -> None:
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, ns.allocate(PAGE) as reg:
+        gpu.soft.kernel(stream)
+        op = ns.read_on(obj(gpu, stream), bare(reg), offset=0)
+        with pytest.raises(RegistrationBusyError):
+            await reg.aclose(timeout_s=0)
+        with pytest.raises(aiougds.ControllerBusyError):
+            await ns.aclose(timeout_s=0)
+        assert op.state == "waiting"
+        gpu.soft.end_kernels()
+        assert await ended(world, op) == PAGE
+
+
+async def test_close_waits_for_the_stream(world: World, gpu: GPU) -> None:
+    stream = gpu.stream()
+    address = world.address(**SMALL)
+    async with world.opening(address, mode=world.mode) as ns:
+        gpu.soft.kernel(stream, seconds=0.1)
+        op = ns.read_on(obj(gpu, stream), bytearray(PAGE), offset=0)
+        assert op.state == "waiting"
+    assert op.state == "done"
+    assert await ended(world, op) == PAGE
+    assert not op.cancel()
+    assert not op.resume()
+
+
+async def test_events_of_others(world: World, gpu: GPU) -> None:
+    stream = gpu.stream()
+    gpu.soft.kernel(stream)
+    with recorded(gpu, stream) as event:
+        waiting = aiougds.gpu_event(event)
+        assert not waiting.done
+        if world.loop == "blocking":
+            assert not waiting.wait(0.01)
+            gpu.soft.end_kernels()
+            assert waiting.wait(10)
+        else:
+            before = threading.active_count()
+            with anyio.move_on_after(0.02) as scope:
+                await waiting
+            assert scope.cancelled_caught
+            gpu.soft.end_kernels()
+            await waiting
+            await waiting
+            assert threading.active_count() == before, "no thread of Python's"
+        assert waiting.done
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_sinks_end_with_their_loops(gpu: GPU, loop: str) -> None:
+    import trio
+    import uvloop
+
+    stream = gpu.stream()
+
+    def fds() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    async def once(ns: aiougds.Namespace) -> None:
+        assert await ns.read_on(obj(gpu, stream), bytearray(PAGE), offset=0) == PAGE
+        with recorded(gpu, stream) as event:
+            await aiougds.gpu_event(event)
+
+    def run() -> None:
+        if loop == "trio":
+            trio.run(once, ns)
+        else:
+            factory = uvloop.new_event_loop if loop == "uvloop" else None
+            with asyncio.Runner(loop_factory=factory) as runner:
+                runner.run(once(ns))
+
+    with aiougds.blocking.open("emu:?size=1MiB") as blocking:
+        ns = blocking._ns
+        run()
+        before = fds()
+        for _ in range(5):
+            run()
+        assert fds() <= before
+
+
+async def test_many_streams_wait_at_once(world: World, gpu: GPU) -> None:
+    """64 gated streams, and the default one: no hang, and every byte is right."""
+    count = 64
+    data = pattern(count * PAGE, 2)
+    streams = [gpu.stream() for _ in range(count)]
+    async with (
+        world.open(emu={"size": MIB, "lba": 512}) as ns,
+        buffer(ns, gpu, count * PAGE, "gpu") as buf,
+    ):
+        await ns.write(data, offset=0)
+        parts = [slice(i * PAGE, (i + 1) * PAGE) for i in range(count)]
+        with inject(ns, Fault.hold("read")):
+            ops = [
+                ns.read_on(obj(gpu, stream), buf[part], offset=part.start)
+                for stream, part in zip(streams, parts, strict=True)
+            ]
+            ops.append(ns.write_on(obj(gpu, 0), buf[parts[0]], offset=0))
+        for op in ops[:count]:
+            assert await ended(world, op) == PAGE
+        assert await ended(world, ops[-1]) == PAGE
+        assert buf.get() == data
+
+
+async def test_streams_overlap(world: World, gpu: GPU) -> None:
+    """Eight of 20 ms each take far less than one behind the other."""
+    streams = [gpu.stream() for _ in range(8)]
+    emu = {"size": MIB, "lba": 512, "channels": 8}
+    async with world.open(emu=emu) as ns, buffer(ns, gpu, 8 * PAGE, "gpu") as buf:
+        for stream in streams:  # made at their first operation
+            await ended(world, ns.read_on(obj(gpu, stream), buf[:PAGE], offset=0))
+
+        async def took(chosen: list[int]) -> float:
+            start = time.monotonic()
+            ops = [
+                ns.read_on(obj(gpu, stream), buf[i * PAGE : (i + 1) * PAGE], offset=0)
+                for i, stream in enumerate(chosen)
+            ]
+            for op in ops:
+                await ended(world, op)
+            return time.monotonic() - start
+
+        with inject(ns, Fault.delay(0.02, "read")):
+            in_turn = await took(streams[:1] * 8)
+            at_once = await took(streams)
+        assert in_turn >= 8 * 0.02
+        assert at_once < in_turn / 2
+
+
+async def test_a_long_kernel_is_no_hang_and_costs_little(
+    world: World, gpu: GPU
+) -> None:
+    stream = gpu.stream()
+    address = world.address(**SMALL)
+    async with world.opening(address, hang_timeout_s=0.2, mode=world.mode) as ns:
+        gpu.soft.kernel(stream)
+        op = ns.read_on(obj(gpu, stream), bytearray(PAGE), offset=0)
+        spent = time.process_time()
+        if world.loop == "blocking":
+            time.sleep(1)
+        else:
+            await anyio.sleep(1)
+        spent = time.process_time() - spent
+        assert ns.controller.state == "live"
+        assert op.state == "waiting"
+        gpu.soft.end_kernels()
+        assert await ended(world, op) == PAGE
+        # The software GPU's own thread naps too: a generous bar.
+        assert spent < 0.25
