@@ -106,12 +106,12 @@ struct emu_sq {
 	_Atomic uint32_t waiting; /* slots in use */
 	struct emu_gather *gather; /* a stepper's, once there was need; under the lock */
 	struct emu_job *jobs; /* one for each slot, once there was need; wait_lock */
-	struct emu_count far; /* jobs that are not over; each is in a slot */
 	struct emu_count busy __attribute__((aligned(CACHELINE))); /* fetched, and on some thread now */
 	_Atomic uint64_t db_seen;
 	/* Totals, kept over deletion and re-creation. */
 	struct emu_stats stepped; /* written under the lock: no read-modify-write */
 	struct emu_stats served __attribute__((aligned(CACHELINE)));
+	struct emu_count far; /* jobs that are not over; each is in a slot */
 } __attribute__((aligned(CACHELINE)));
 
 struct emu_hold {
