@@ -38,14 +38,14 @@ SAID = {
 }
 
 
-def run(*command: object) -> str:
+def run(*command: object, **env: str) -> str:
     name, *args = map(str, command)
     done = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *args],
         capture_output=True,
         text=True,
         timeout=50,
-        env=os.environ | {"PYTHONSAFEPATH": "1"},
+        env=os.environ | {"PYTHONSAFEPATH": "1"} | env,
     )
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
@@ -58,8 +58,20 @@ def test_it_runs_and_says_so(command: tuple[str, ...]) -> None:
 
 
 def test_every_example_is_tried() -> None:
-    tried = {command[0] for command in SAID} | {"load_safetensors"}
+    tried = {command[0] for command in SAID} | {"load_safetensors", "stream_restore"}
     assert tried == {path.stem for path in EXAMPLES.glob("*.py")}
+
+
+@pytest.mark.soft_gpu
+def test_chunks_are_restored_on_a_stream(soft_libraries: dict[str, Path]) -> None:
+    """The child loads the software GPU as it would load a driver."""
+    folder = str(soft_libraries["cuda"].parent)
+    out = run("stream_restore", LD_LIBRARY_PATH=folder)
+    assert re.fullmatch(
+        r"queued: the set is (waiting|running|done)\nthe set moved 4194304 bytes\n"
+        r"every byte went through the GPU",
+        out.strip(),
+    )
 
 
 def test_a_file_can_be_read_in_five_lines(tmp_path: Path) -> None:
