@@ -144,6 +144,20 @@ def vm(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", much, *paths, *args, env=env)
 
 
+@nox.session(default=False, python=PYTHONS[0])
+def gpu(session: nox.Session) -> None:
+    """The GPU tests on a real NVIDIA GPU, and the bars beside cuFile (``-- --bars``)."""
+    session.install(*group("test"), "cuda-bindings>=12.9,<14")
+    install_wheel(session)
+    env = {"PYTHONSAFEPATH": "1"}
+    args = [word for word in session.posargs if word != "--bars"]
+    if "--bars" in session.posargs:
+        session.run("python", "-P", str(ROOT / "tests/gpu/bars.py"), *args, env=env)
+        return
+    paths = [] if any(word.startswith("tests/gpu") for word in args) else ["tests/gpu"]
+    session.run("python", "-m", "pytest", "--real-gpu", *paths, *args, env=env)
+
+
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measure the performance table, peers side by side (``-- --json FILE``)."""

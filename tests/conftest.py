@@ -52,6 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write docs/faults.md from what the tests of tests/faults have shown",
     )
+    parser.addoption(
+        "--real-gpu",
+        action="store_true",
+        help="tests/gpu: use a real NVIDIA GPU in place of the software one",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
