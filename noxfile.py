@@ -146,7 +146,7 @@ def vm(session: nox.Session) -> None:
 
 @nox.session(default=False, python=PYTHONS[0])
 def gpu(session: nox.Session) -> None:
-    """The GPU tests on a real NVIDIA GPU, and the bars beside cuFile (``-- --bars``)."""
+    """The GPU tests on a real NVIDIA GPU; the bars beside cuFile (``-- --bars``)."""
     session.install(*group("test"), "cuda-bindings>=12.9,<14")
     install_wheel(session)
     env = {"PYTHONSAFEPATH": "1"}
