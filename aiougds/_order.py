@@ -10,7 +10,7 @@ event loop.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from aiougds._completion import current_home
 from aiougds._errors import GraphCaptureError, OperationTimeoutError
@@ -22,8 +22,10 @@ from aiougds._gpu_memory import GPUMemory
 from aiougds._stream_event import gpu_event
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiougds._buffer import Memory
-    from aiougds._gpu.streams import After, StreamHandle
+    from aiougds._gpu.streams import After, EventLike, StreamHandle
     from aiougds._transfer import Clock
 
 # An idle stream takes some microseconds to come to an event; timers take a millisecond.
@@ -49,7 +51,8 @@ def wanted(stream: object, memory: Memory) -> object:
 
 async def behind_events(after: After, what: str, clock: Clock) -> None:
     """Wait until events are reached; as :func:`behind`."""
-    for event in after if isinstance(after, (list, tuple)) else (after,):
+    several = after if isinstance(after, (list, tuple)) else (after,)
+    for event in cast("Sequence[EventLike]", several):
         if not await gpu_event(event).reached(clock.left()):
             raise OperationTimeoutError(
                 f"{what} was never sent: an event that it comes behind was not reached "

@@ -97,7 +97,7 @@ class GPUEvent:
         told = _Reached()
         sink.listen(token[0], told)
         try:
-            while told.end is None:
+            while (end := told.end) is None:
                 left = None if end_s is None else end_s - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -108,10 +108,8 @@ class GPUEvent:
             if told.end is None and not sink.closed:
                 sink.hush(token[0])
                 lib.ugds_sink_event_drop(sink.ptr, token[0])
-        if told.end.result < 0:
-            raise gpu_error(
-                self._vendor, told.end.gpu_code, f"{self!r}", -told.end.result
-            )
+        if end.result < 0:
+            raise gpu_error(self._vendor, end.gpu_code, f"{self!r}", -end.result)
         return True
 
     def __repr__(self) -> str:

@@ -55,7 +55,7 @@ class StreamLine:
         self.ptr = ptr
         self.handle = handle
         self.closed = False
-        self.runtime = runtime
+        self.runtime: Runtime = runtime
         self.vendor = vendor
         self.device = device
         self.ctx = ctx

@@ -25,7 +25,7 @@ def which_runtime(said: Runtime | None, what: str) -> tuple[Runtime, int]:
     """
     if said is not None:
         return said, load(said)
-    found = [name for name in _RUNTIMES if is_loaded(name)]
+    found: list[Runtime] = [name for name in _RUNTIMES if is_loaded(name)]
     found = found or [name for name in _RUNTIMES if not unavailable(name)]
     if not found:
         raise GPUUnavailableError(
