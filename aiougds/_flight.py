@@ -132,6 +132,8 @@ class Flight:
             return self._refused
         if self._end is not None and self._end.over:
             return True
+        if self._end is None and self.home is not None and not self.line.closed:
+            return False  # its loop will be told
         end = self.look()
         if end is None or not end.over:
             return self.window.device.ended

@@ -97,14 +97,24 @@ class StreamLine:
 class Streams:
     """All of a controller's, by what they are."""
 
-    __slots__ = ("_device", "_lines", "_lock", "_sinks")
+    __slots__ = ("_device", "_known", "_lines", "_lock")
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._lock = threading.RLock()
         self._lines: dict[tuple[object, ...], StreamLine] = {}
+        self._known: dict[tuple[object, ...], StreamLine] = {}
 
     # ---- use ----
+
+    def known(self, stream: StreamHandle) -> StreamLine | None:
+        """Return the line that such a stream had the last time, unasked.
+
+        Not of default streams, which are whatever is current. A handle that is another
+        stream's now is refused by the runtime, and then looked up by :meth:`line`.
+        """
+        line = self._known.get(stream[:3])
+        return None if line is None or line.closed else line
 
     def line(self, stream: StreamHandle, runtime: Runtime, vendor: int) -> StreamLine:
         """Return the stream's line, made at its first operation.
@@ -123,6 +133,8 @@ class Streams:
                     ptr = self._open(stream.handle, vendor, device, ctx)
                     line = StreamLine(ptr, stream.handle, runtime, vendor, device, ctx)
                     self._lines[key] = line
+        if stream.runtime is not None and stream.handle not in DEFAULT_STREAMS:
+            self._known[stream[:3]] = line
         return line
 
     def _open(self, handle: int, vendor: int, device: int, ctx: int) -> CData:
@@ -187,7 +199,12 @@ class Streams:
                 if lib.ugds_stream_close(line.ptr, int(force)) != -EBUSY:
                     line.sweep()
                     line.closed = True
+                    while line.flights:  # loops that ended were told nothing
+                        line.flights.popleft().land()
                     del self._lines[key]
+            for handle, line in list(self._known.items()):
+                if line.closed:  # C frees it with the last that knows it
+                    del self._known[handle]
             return not self._lines
 
     def forget(self) -> None:
@@ -196,6 +213,7 @@ class Streams:
         for line in self._lines.values():
             line.closed = True
         self._lines.clear()
+        self._known.clear()
 
 
 def _place(stream: StreamHandle, vendor: int) -> tuple[int, int]:
