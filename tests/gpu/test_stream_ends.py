@@ -303,3 +303,22 @@ async def test_cancelling_an_await_withdraws_nothing(world: World, gpu: GPU) -> 
         assert op.state == "waiting"
         gpu.soft.end_kernels()
         assert await op == PAGE
+
+
+async def test_a_lost_gpu_ends_it_once(world: World, gpu: GPU) -> None:
+    """Its references are given back, and the controller works on for the host."""
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+        gpu.soft.kernel(stream)
+        op = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+        assert op.state == "waiting"
+        gpu.soft.lose()
+        for _ in range(2):
+            with pytest.raises(aiougds.GPUContextError) as failure:
+                await ended(world, op)
+        assert failure.value.name in str(failure.value)
+        assert op.state == "failed"
+        await until(world, lambda: not buf.reg.inflight)
+        with pytest.raises(aiougds.GPUError):
+            ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+        assert await ns.read(buf.reg, offset=0) == PAGE
