@@ -30,7 +30,10 @@ Call = Callable[[], Awaitable[object]]
 
 
 class Model:
-    """What each block may hold: the last write that succeeded, and those after it."""
+    """What each block may hold: the last write that succeeded, and those after it.
+
+    And those given up before it that are still at the device: they may be done late.
+    """
 
     def __init__(self) -> None:
         self.may: defaultdict[int, list[int]] = defaultdict(lambda: [0])
@@ -62,6 +65,7 @@ class Model:
         self.stamp += 1
         stamp = self.stamp
         part.view[:] = self.bytes_of(block, stamp)
+        alone = not ns.controller.quarantine
         try:
             assert await ns.write(part, offset=block * BLOCK) == BLOCK
         except UGDSError:
@@ -69,7 +73,7 @@ class Model:
             self.may[block].append(stamp)
         else:
             self.ends["ok"] += 1
-            self.may[block] = [stamp]
+            self.may[block] = [stamp] if alone else [*self.may[block], stamp]
 
     async def read_many(self, ns: Opened, reg: Opened, blocks: list[int]) -> None:
         parts = [reg[b * BLOCK : (b + 1) * BLOCK] for b in blocks]
