@@ -30,6 +30,9 @@ CALLS = {
         "register_dmabuf": "ns.register_dmabuf(0, 0, BLOCK)",
         "batch": "ns.batch(4)",
         "as_completed": "enter(ns.as_completed([(reg[:BLOCK], 0)]))",
+        "read_on": "ns.read_on(STREAM, reg, offset=0)",
+        "write_on": "ns.write_on(STREAM, reg, offset=0)",
+        "on_stream": "ns.on_stream(STREAM)",
     },
     "Controller": {
         "namespaces": "ctrl.namespaces()",
@@ -44,6 +47,8 @@ CALLS = {
         "error_log": "ctrl.error_log()",
         "events": "next_event(ctrl.events())",
         "reset": "ctrl.reset()",
+        "registration_cache": "ctrl.registration_cache",
+        "clear_registration_cache": "ctrl.clear_registration_cache()",
     },
     "Registration": {"map": "reg.map(ns)"},
     "Batch": {
@@ -88,6 +93,7 @@ QUIETLY = {
 
 SCRIPT = """
 {wait}
+STREAM = 1 << 20  # a handle; nobody comes to ask a GPU whether it is one
 raising = {raising!r}
 quiet = {quiet!r}
 
