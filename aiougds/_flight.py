@@ -138,7 +138,7 @@ class Flight:
         if end is None or not end.over:
             return self.window.device.ended
         if self._end is None or self._end.state == STALLED:
-            self.told(end)
+            self._note(end)  # it is a sweep that asks: no other one inside
         return True
 
     @property
@@ -172,14 +172,17 @@ class Flight:
 
     def told(self, end: End) -> None:
         """Note how it ended; also from another thread, and more than once."""
+        self._note(end)
+        if end.over:
+            self.line.sweep()
+
+    def _note(self, end: End) -> None:
         if end.state == STALLED:
             now = self.look()
             if self._failing or now is None or now.state != STALLED:
                 return  # it was decided meanwhile, and this is told late
         if self._end is None or self._end.state == STALLED:
             self._end = end
-        if end.over:
-            self.line.sweep()
         if self._left:
             self.report()
             if end.state == STALLED:  # nobody is left who could decide

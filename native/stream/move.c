@@ -57,8 +57,9 @@ static void failed(struct stream *s, struct stream_op *op, struct stream_run *ru
 
 	run->failed = true;
 	run->bytes += good;
+	/* all of it: which of its commands moved the good bytes is not known here */
 	if (blanks(op, p))
-		memset(slot_of(s, run) + seg->stage + good, 0, seg->nbytes - good);
+		memset(slot_of(s, run) + seg->stage, 0, seg->nbytes);
 	if (op->err && op->err != -ETIMEDOUT)
 		return;
 	if (!op->err)

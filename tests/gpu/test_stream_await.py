@@ -266,3 +266,26 @@ async def test_a_long_kernel_is_no_hang_and_costs_little(
         assert await ended(world, op) == PAGE
         # The software GPU's own thread naps too: a generous bar.
         assert spent < 0.25
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_many_that_ended_unseen(world: World, gpu: GPU, kept: bool) -> None:
+    """More than a recursion could take: they are let go of one after another."""
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+        gpu.soft.kernel(stream)
+        ops = []
+        for _ in range(1500):
+            op = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+            if kept:
+                ops.append(op)
+        gpu.soft.end_kernels()
+        end = time.monotonic() + 20
+        while not op.event.query():  # whatever runs here is busy
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        assert await ended(world, ns.read_on(obj(gpu, stream), buf.reg, offset=0))
+        for op in ops:
+            assert await ended(world, op) == PAGE
+        del ops
+        await until(world, lambda: not buf.reg.inflight)

@@ -322,3 +322,23 @@ async def test_a_lost_gpu_ends_it_once(world: World, gpu: GPU) -> None:
         with pytest.raises(aiougds.GPUError):
             ns.read_on(obj(gpu, stream), buf.reg, offset=0)
         assert await ns.read(buf.reg, offset=0) == PAGE
+
+
+async def test_a_failed_read_brings_nothing_of_another(world: World, gpu: GPU) -> None:
+    """The first of its commands fails, the others do not: zeros, not the ring's."""
+    stream = gpu.stream()
+    part, whole = 64 << 10, 256 << 10
+    async with (
+        world.open(emu={**SMALL, "mdts": 4}) as ns,
+        buffer(ns, gpu, whole, "gpu") as buf,
+    ):
+        await ns.write(b"\xaa" * whole, offset=0)
+        await ns.write(b"\xbb" * whole, offset=whole)
+        for _ in range(2):  # both slots of the ring
+            await ended(world, ns.read_on(obj(gpu, stream), buf.reg, offset=0))
+        with inject(ns, BAD.on(slba=whole // 512, nlb=part // 512)):
+            op = ns.read_on(obj(gpu, stream), buf.reg, offset=whole)
+            with pytest.raises(MediaError):
+                await ended(world, op)
+        await until(world, op.event.query)
+        assert b"\xaa" not in buf.get()
