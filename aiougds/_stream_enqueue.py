@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aiougds._ffi import CData
-    from aiougds._gpu.streams import After, Runtime, StreamHandle, StreamLike
+    from aiougds._gpu.streams import After, EventLike, Runtime, StreamHandle, StreamLike
     from aiougds._streams import StreamLine
     from aiougds._transfer import Place, Window
     from aiougds._window import NamespaceWindow
@@ -137,9 +137,9 @@ def enqueue(
         item.op == READ and one.nbytes_cell != NULL
         for item, one in zip(items, found, strict=True)
     )
-    native = _how(how, lib.UGDS_SOP_KEEP if reads_late else 0)
     handle = stream_of(stream)
     runtime, vendor = _runtime(handle, found)
+    native = _how(how, lib.UGDS_SOP_KEEP if reads_late else 0, runtime)
     line = window.device.streams.line(handle, runtime, vendor)
     line.sweep()
     for one in found:
@@ -220,7 +220,7 @@ def _cell(value: object) -> Cell | None:
     return value if isinstance(value, Cell) else None
 
 
-def _how(how: How, flags: int) -> tuple[CData, object]:
+def _how(how: How, flags: int, runtime: Runtime) -> tuple[CData, object]:
     """Return it as C wants it, and what that points to."""
     check_timeout(how.timeout_s)
     one_of("on_error", how.on_error, ("raise", "stall"))
@@ -240,9 +240,21 @@ def _how(how: How, flags: int) -> tuple[CData, object]:
     events = NULL
     if how.after is not None:
         after = how.after if isinstance(how.after, (list, tuple)) else (how.after,)
-        events = ffi.new("uint64_t[]", [event_of(event).handle for event in after])
+        events = ffi.new("uint64_t[]", [_event(event, runtime) for event in after])
         native.after, native.nr_after = events, len(events)
     return native, events
+
+
+def _event(event: EventLike, runtime: Runtime) -> int:
+    """Return its raw handle; a runtime takes another's for a pointer of its own."""
+    found = event_of(event)
+    if found.runtime not in (None, runtime):
+        raise WrongGPUError(
+            f"after: the event {found.handle:#x} is of {found.runtime}, and the stream "
+            f"of {runtime}, which cannot wait for it: await aiougds.gpu_event(event) "
+            "before the call"
+        )
+    return found.handle
 
 
 def _runtime(handle: StreamHandle, found: Sequence[_Found]) -> tuple[Runtime, int]:

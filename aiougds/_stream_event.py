@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiougds._blocking_base import run
 from aiougds._completion import current_home
-from aiougds._errors import ClosedError
+from aiougds._errors import ClosedError, WrongGPUError
 from aiougds._ffi import ffi, lib
 from aiougds._gpu.errors import gpu_error
 from aiougds._gpu.streams import EventHandle, event_of, stream_of
@@ -190,6 +190,12 @@ class StreamEvent:
         """
         line = self._flight.line
         target = stream_of(stream)
+        if target.runtime not in (None, line.runtime):
+            raise WrongGPUError(
+                f"stream {target.handle:#x} is of {target.runtime}, and {self!r} of "
+                f"{line.runtime}: no stream waits for an event of another runtime; "
+                "await the event"
+            )
         code = ffi.new("int *")
         failed = lib.ugds_gpu_stream_wait_event(
             line.vendor, line.device, line.ctx, target.handle, self.handle, code

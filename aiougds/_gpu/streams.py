@@ -134,7 +134,9 @@ def event_of(obj: object) -> EventHandle:
         return cast("OurEvent", obj).__aiougds_event__()
     reader = _EVENT_READERS.get(kind)
     if reader is None:
-        reader = _reader(obj, _EVENTS, _EVENTS[0])
+        # Streams of some libraries show their handle by the same name.
+        if not hasattr(kind, "__cuda_stream__"):
+            reader = _reader(obj, _EVENTS, _EVENTS[0])
         if reader is None:
             raise ArgumentTypeError(
                 f"event {_shown(obj)} is no event of a GPU runtime; give the event of "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from gpu.objects import CudaArray, DLPackArray, Tensor
+from gpu.on_stream import ended, obj, recorded
 from gpu.rig import GPU
 from helpers.model import PAGE, pattern
 from helpers.world import MIB, World
 from soft_gpu.control import SoftGPU
 
-from aiougds import WrongGPUError
+from aiougds import ArgumentTypeError, WrongGPUError, gpu_event
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
 
@@ -53,3 +54,35 @@ async def test_whoever_knows_the_pointer_has_it(
             assert cuda.get(first.ptr, PAGE) == b"\x07" * PAGE
     cuda.finish()
     hip.finish()
+
+
+async def test_no_stream_waits_for_the_other_vendor(
+    world: World, soft_cuda: SoftGPU, soft_hip: SoftGPU
+) -> None:
+    """The driver is not even asked: a foreign handle is a wild pointer to it."""
+    cuda, hip = GPU(soft_cuda), GPU(soft_hip)
+    async with world.open(emu={"size": MIB, "lba": 512}) as ns:
+        for mine, other in ((cuda, hip), (hip, cuda)):
+            stream, foreign = obj(mine, mine.stream()), other.stream()
+            memory = (mine.alloc(PAGE), PAGE, mine.name)
+            op = ns.read_on(stream, memory, offset=0)
+            waits = {"cuda": "cuStreamWaitEvent", "hip": "hipStreamWaitEvent"}
+            with recorded(other, foreign) as event:
+                mine.soft.forget()
+                with pytest.raises(WrongGPUError, match="gpu_event"):
+                    ns.read_on(stream, memory, offset=0, after=[op, event])
+                with pytest.raises(WrongGPUError, match="another runtime"):
+                    op.event.wait(obj(other, foreign))
+                assert not mine.soft.calls(waits[mine.name])
+                gpu_event(event)
+            assert await ended(world, op) == PAGE
+            del op
+    cuda.finish()
+    hip.finish()
+
+
+def test_a_stream_is_no_event(soft_cuda: SoftGPU) -> None:
+    cuda = GPU(soft_cuda)
+    with pytest.raises(ArgumentTypeError, match="is no event"):
+        gpu_event(obj(cuda, cuda.stream()))
+    cuda.finish()
