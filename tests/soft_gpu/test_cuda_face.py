@@ -78,6 +78,9 @@ def test_waiting_streams_hold_their_connections(
     streams = [ok(d.cuStreamCreate(1)) for _ in range(waiting)]
     for index, stream in enumerate(streams):
         ok(d.cuStreamWaitValue32(stream, words.address(index), 1, 0))
+    end = time.monotonic() + 10
+    while gpu.counters().most_waiting < waiting and time.monotonic() < end:
+        time.sleep(0.001)
     ok(d.cuMemcpyHtoDAsync(memory, bytes(4096), 4096, copying))
     assert eventually(copying, 5.0 if starts else 0.3) == starts
     for index in range(waiting):
