@@ -10,6 +10,7 @@ event loop.
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from aiougds._completion import current_home
@@ -22,7 +23,7 @@ from aiougds._gpu_memory import GPUMemory
 from aiougds._stream_event import gpu_event
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from aiougds._buffer import Memory
     from aiougds._gpu.streams import After, EventLike, StreamHandle
@@ -66,6 +67,18 @@ async def behind(stream: object, memory: Memory, what: str, clock: Clock) -> Non
     OperationTimeoutError on the deadline; the runtime's failure where that work, or
     the stream, has failed. Cancelled, it ends at once: nothing was sent.
     """
+    with recorded(stream, memory, what) as (place, event):
+        await _reached(place, event, what, clock)
+
+
+@contextmanager
+def recorded(
+    stream: object, memory: Memory, what: str
+) -> Generator[tuple[_Place, int]]:
+    """Make an event behind the work that is queued on a stream; where, and its handle.
+
+    What waits for it on another stream needs it no longer than the call.
+    """
     handle = stream_of(stream)
     place = _place(handle, memory, what)
     event, code = ffi.new("uint64_t *"), ffi.new("int *")
@@ -83,7 +96,7 @@ async def behind(stream: object, memory: Memory, what: str, clock: Clock) -> Non
     if result < 0:
         raise gpu_error(place.vendor, code[0], f"{what}: its stream", -result)
     try:
-        await _reached(place, int(event[0]), what, clock)
+        yield place, int(event[0])
     finally:
         lib.ugds_gpu_event_free(*place, int(event[0]), code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
 
 from aiougds._cells import Cell, StatusCell
@@ -26,6 +27,7 @@ from aiougds._gpu.which import NAMES_OF, which_runtime
 from aiougds._gpu_memory import GPUMemory
 from aiougds._mapping import Mapping
 from aiougds._options import one_of
+from aiougds._order import recorded
 from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._stream_op import StreamOperation
 from aiougds._transfer import check_timeout, locate, whole
@@ -139,35 +141,62 @@ def enqueue(
     )
     handle = stream_of(stream)
     runtime, vendor = _runtime(handle, found)
-    native = _how(how, lib.UGDS_SOP_KEEP if reads_late else 0, runtime)
     line = window.device.streams.line(handle, runtime, vendor)
     line.sweep()
     for one in found:
         _refuse_other_gpu(line, one.place)
     pinned: list[Mapping] = []
-    try:
-        places = [_reachable(window, one.place, pinned) for one in found]
-        transfers = [
-            Transfer(
-                item.op,
-                one.offset,
-                one.nbytes,
-                place.buf_off,
-                place.memory.nbytes,
-                (_cell(item.offset), _cell(item.nbytes)),
-            )
-            for item, one, place in zip(items, found, places, strict=True)
-        ]
-        # ``after`` need not live on: the stream waits for it already.
-        keep = (ns, stream, items, places, how.status)
-        flight = Flight(line, window, transfers, how.timeout_s, keep, pinned)
-        _enqueue(flight, _array(transfers, found, places), native)
-    except BaseException:
-        for mapping in pinned:
-            mapping.release()
-        raise
+    with ExitStack() as events:
+        producers = _producers(items, found, handle, vendor, events)
+        flags = lib.UGDS_SOP_KEEP if reads_late else 0
+        native = _how(how, flags, runtime, producers)
+        try:
+            places = [_reachable(window, one.place, pinned) for one in found]
+            transfers = [
+                Transfer(
+                    item.op,
+                    one.offset,
+                    one.nbytes,
+                    place.buf_off,
+                    place.memory.nbytes,
+                    (_cell(item.offset), _cell(item.nbytes)),
+                )
+                for item, one, place in zip(items, found, places, strict=True)
+            ]
+            # ``after`` need not live on: the stream waits for it already.
+            keep = (ns, stream, items, places, how.status)
+            flight = Flight(line, window, transfers, how.timeout_s, keep, pinned)
+            _enqueue(flight, _array(transfers, found, places), native)
+        except BaseException:
+            for mapping in pinned:
+                mapping.release()
+            raise
     flight.watch_here()
     return StreamOperation(flight)
+
+
+def _producers(
+    items: Sequence[StreamItem],
+    found: Sequence[_Found],
+    handle: StreamHandle,
+    vendor: int,
+    events: ExitStack,
+) -> list[int]:
+    """Return events behind the streams that objects name themselves.
+
+    ``__cuda_array_interface__`` does: its memory is ready when that stream is.
+    """
+    made: dict[int, int] = {}
+    for item, one in zip(items, found, strict=True):
+        memory = one.place.memory
+        named = memory.stream if isinstance(memory, GPUMemory) else None
+        if named is None or named == handle.handle or named in made:
+            continue
+        if memory.found[0].vendor != vendor:
+            continue  # refused as of another GPU
+        what = NAMES[item.op & 0xFF]
+        _, made[named] = events.enter_context(recorded(named, memory, what))
+    return list(made.values())
 
 
 def _quick(
@@ -192,7 +221,7 @@ def _quick(
     address = 0
     if isinstance(memory, GPUMemory):
         of = memory.found[0]
-        if of.vendor != line.vendor or of.device != line.device:
+        if of.vendor != line.vendor or of.device != line.device or memory.stream:
             return None
         address = memory.ptr + start
     line.sweep()
@@ -220,7 +249,9 @@ def _cell(value: object) -> Cell | None:
     return value if isinstance(value, Cell) else None
 
 
-def _how(how: How, flags: int, runtime: Runtime) -> tuple[CData, object]:
+def _how(
+    how: How, flags: int, runtime: Runtime, producers: Sequence[int]
+) -> tuple[CData, object]:
     """Return it as C wants it, and what that points to."""
     check_timeout(how.timeout_s)
     one_of("on_error", how.on_error, ("raise", "stall"))
@@ -237,10 +268,12 @@ def _how(how: How, flags: int, runtime: Runtime) -> tuple[CData, object]:
         if not isinstance(how.status, StatusCell):
             raise ArgumentTypeError(f"status={how.status!r}: a StatusCell is needed")
         native.cell = ffi.cast("struct ugds_stream_cell *", how.status.host)
-    events = NULL
+    handles = list(producers)
     if how.after is not None:
         after = how.after if isinstance(how.after, (list, tuple)) else (how.after,)
-        events = ffi.new("uint64_t[]", [_event(event, runtime) for event in after])
+        handles += [_event(event, runtime) for event in after]
+    events = ffi.new("uint64_t[]", handles)
+    if handles:
         native.after, native.nr_after = events, len(events)
     return native, events
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
+from contextlib import AsyncExitStack, suppress
 
 import pytest
+from gpu.objects import CudaArray
 from gpu.on_stream import SMALL, WHERE, Where, buffer, ended, obj, until
 from gpu.rig import GPU
 from helpers.facade import bare
@@ -172,3 +174,29 @@ async def test_memory_that_is_not_registered_is_pinned_for_the_time(
         assert await ended(world, op) == PAGE
         assert gpu.get(ptr, PAGE) == data
         assert ns.controller.statistics().jit_pins == pins + 2
+
+
+@pytest.mark.parametrize("registered", [False, True])
+async def test_an_object_that_names_its_stream_is_waited_for(
+    world: World, gpu: GPU, registered: bool
+) -> None:
+    """``__cuda_array_interface__`` says where its memory is being made."""
+    stream, producer = gpu.stream(), gpu.stream()
+    ptr = gpu.alloc(PAGE)
+    made = CudaArray(ptr, PAGE, stream=producer)
+    async with world.open(emu=SMALL) as ns, AsyncExitStack() as stack:
+        buf = made
+        if registered:
+            buf = bare(await stack.enter_async_context(ns.register(made)))
+        for turn in range(2):  # also where all is known from before
+            gpu.soft.kernel(producer)
+            op = ns.write_on(obj(gpu, stream), buf, offset=0)
+            time.sleep(0.02)  # an unordered one would be over
+            assert (op.state, op.event.query()) == ("waiting", False)
+            data = pattern(PAGE, 40 + turn)
+            gpu.put(ptr, data)
+            gpu.soft.end_kernels()
+            assert await ended(world, op) == PAGE
+            async with ns.allocate(PAGE) as host:
+                await ns.read(host, offset=0)
+                assert bytes(host.view) == data
