@@ -73,6 +73,7 @@ class Flight:
         "_left",
         "_refused",
         "_seen",
+        "buffers",
         "home",
         "keep",
         "line",
@@ -91,6 +92,7 @@ class Flight:
         transfers: Sequence[Transfer],
         timeout_s: float | None,
         keep: object,
+        buffers: Sequence[object],
         pinned: Sequence[Mapping] = (),
     ) -> None:
         # C writes the token: so it is known also when a signal's handler raises
@@ -101,6 +103,7 @@ class Flight:
         self.transfers = transfers
         self.timeout_s = timeout_s
         self.keep = keep
+        self.buffers = buffers
         self.pinned = pinned  # just in time
         self.home: Home | None = None  # the loop that it was enqueued on
         self.sink: Sink | None = None  # the last that listens
@@ -187,6 +190,10 @@ class Flight:
             self.report()
             if end.state == STALLED:  # nobody is left who could decide
                 lib.ugds_stream_fail(self.line.ptr, self.token)
+
+    def uses(self, memory: object) -> bool:
+        """Whether one of its transfers is to or from a registration."""
+        return any(getattr(buf, "_reg", None) is memory for buf in self.buffers)
 
     def decide(self, *, again: bool) -> bool:
         """Try again what stalls, or let the stream pass; False: it does not stall."""
@@ -279,6 +286,7 @@ class Flight:
     def land(self) -> None:
         """Let go of what it used."""
         self.keep = None
+        self.buffers = ()
         pinned, self.pinned = self.pinned, ()
         for mapping in pinned:
             mapping.release()

@@ -310,9 +310,16 @@ class PinnedMemory(Lent):
             if not devices:  # another thread is about to have closed it
                 await current_home().breathe()
             elif timeout_s == 0 or not await devices[0].until(
-                lambda: not self.inflight, self.is_stuck, left
+                self._is_let_go, self.is_stuck, left
             ):
                 raise self.close_error()
+
+    def _is_let_go(self) -> bool:
+        """Whether nothing is in flight on it; what stalls ends, as nobody decides."""
+        if self.inflight:
+            for mapping in self._all():
+                mapping.device.streams.fail_stalls(self)
+        return not self.inflight
 
     async def abandon_off_loop(self) -> None:
         """Let go of it: it is unmapped as soon as the device is done with it."""

@@ -165,7 +165,8 @@ def enqueue(
             ]
             # ``after`` need not live on: the stream waits for it already.
             keep = (ns, stream, items, places, how.status)
-            flight = Flight(line, window, transfers, how.timeout_s, keep, pinned)
+            bufs = [item.buf for item in items]
+            flight = Flight(line, window, transfers, how.timeout_s, keep, bufs, pinned)
             _enqueue(flight, _array(transfers, found, places), native)
         except BaseException:
             for mapping in pinned:
@@ -227,7 +228,7 @@ def _quick(
     line.sweep()
     native = (buf._reg._handle, start, buf.nbytes, offset, address, op, NULL, NULL)
     transfer = Transfer(op, offset, buf.nbytes, start, memory.nbytes, _NO_CELLS)
-    flight = Flight(line, window, (transfer,), None, (ns, stream, buf))
+    flight = Flight(line, window, (transfer,), None, (ns, stream), (buf,))
     line.flights.append(flight)
     try:
         array = ffi.new("struct ugds_stream_item[1]", [native])

@@ -182,6 +182,13 @@ class Streams:
         self.sweep()
         return sum(line.info().waiting for line in list(self._lines.values()))
 
+    def fail_stalls(self, memory: object) -> None:
+        """Let streams pass what stalls over a registration that is being closed."""
+        for line in list(self._lines.values()):
+            for flight in list(line.flights):
+                if flight.uses(memory):
+                    flight.decide(again=False)
+
     def rings(self) -> int:
         """Return staging rings that are kept for the next operations."""
         return sum(line.info().staged for line in list(self._lines.values()))

@@ -245,6 +245,23 @@ async def test_stalled_and_failed(world: World, gpu: GPU) -> None:
         assert witness.seen()[0] == 4
 
 
+async def test_stalled_until_its_memory_is_let_go(world: World, gpu: GPU) -> None:
+    """An exception that leaves the registration's block does not wait for itself."""
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns:
+        witness = Witness(gpu, stream)
+
+        async def natural() -> None:
+            async with ns.allocate(PAGE) as reg:
+                op = ns.read_on(obj(gpu, stream), reg, offset=0, on_error="stall")
+                witness.look()
+                await ended(world, op)
+
+        with inject(ns, BAD), pytest.raises(MediaError):
+            await natural()
+        await until(world, lambda: witness.passed)
+
+
 async def test_stalled_until_close(world: World, gpu: GPU) -> None:
     stream = gpu.stream()
     address = world.address(**SMALL)
