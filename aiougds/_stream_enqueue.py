@@ -190,11 +190,11 @@ def _producers(
     made: dict[int, int] = {}
     for item, one in zip(items, found, strict=True):
         memory = one.place.memory
-        named = memory.stream if isinstance(memory, GPUMemory) else None
+        if not isinstance(memory, GPUMemory) or memory.found[0].vendor != vendor:
+            continue  # of another GPU: refused
+        named = memory.stream
         if named is None or named == handle.handle or named in made:
             continue
-        if memory.found[0].vendor != vendor:
-            continue  # refused as of another GPU
         what = NAMES[item.op & 0xFF]
         _, made[named] = events.enter_context(recorded(named, memory, what))
     return list(made.values())
