@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex, cast
 
 from aiougds._cells import Cell, StatusCell
 from aiougds._errors import (
@@ -272,7 +272,8 @@ def _how(
     handles = list(producers)
     if how.after is not None:
         after = how.after if isinstance(how.after, (list, tuple)) else (how.after,)
-        handles += [_event(event, runtime) for event in after]
+        several = cast("Sequence[EventLike]", after)
+        handles += [_event(event, runtime) for event in several]
     events = ffi.new("uint64_t[]", handles)
     if handles:
         native.after, native.nr_after = events, len(events)
