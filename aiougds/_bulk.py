@@ -81,14 +81,9 @@ async def read_or_write_many(
     if not count:
         return []
     if stream is not None or after is not None:
-        clock = Clock(timeout_s)
         what = f"{NAMES[op & 0xFF]}_many of {count} items"
-        if after is not None:
-            await _order.behind_events(after, what, clock)
-        if stream is not None:
-            memory = items.registration(0).memory
-            await _order.behind(stream, memory, what, clock)
-        timeout_s = clock.left()
+        memory = items.registration(0).memory
+        timeout_s = await _order.begin(after, stream, memory, what, Clock(timeout_s))
     if not all(items.lengths):
         return await _without_empty(items, timeout_s)
     return await run(items, count, timeout_s)

@@ -13,14 +13,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from aiougds._completion import current_home
 from aiougds._errors import GraphCaptureError, OperationTimeoutError
 from aiougds._ffi import ffi, lib
 from aiougds._gpu import pointers
 from aiougds._gpu.errors import NAMES, gpu_error
 from aiougds._gpu.streams import stream_of
 from aiougds._gpu_memory import GPUMemory
-from aiougds._stream_event import gpu_event
+from aiougds._stream_event import event_reached, gpu_event
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -29,11 +28,8 @@ if TYPE_CHECKING:
     from aiougds._gpu.streams import After, EventLike, StreamHandle
     from aiougds._transfer import Clock
 
-# An idle stream takes some microseconds to come to an event; timers take a millisecond.
+# An idle stream takes some microseconds to come to an event; another thread takes more.
 _SPIN_S: Final = 20e-6
-_TURNS_S: Final = 200e-6
-_FIRST_NAP_S: Final = 50e-6
-_LONGEST_NAP_S: Final = 1e-3
 _DEFAULT_STREAMS: Final = (0, 1, 2)
 
 
@@ -50,8 +46,19 @@ def wanted(stream: object, memory: Memory) -> object:
     return stream
 
 
-async def behind_events(after: After, what: str, clock: Clock) -> None:
-    """Wait until events are reached; as :func:`behind`."""
+async def begin(
+    after: After | None, stream: object, memory: Memory, what: str, clock: Clock
+) -> float | None:
+    """Wait for what a transfer comes behind; return what is left of its time."""
+    if after is not None:
+        await _behind_events(after, what, clock)
+    if stream is not None:
+        await _behind(stream, memory, what, clock)
+    return clock.left()
+
+
+async def _behind_events(after: After, what: str, clock: Clock) -> None:
+    """Wait until events are reached; as :func:`_behind`."""
     several = after if isinstance(after, (list, tuple)) else (after,)
     for event in cast("Sequence[EventLike]", several):
         if not await gpu_event(event).reached(clock.left()):
@@ -61,7 +68,7 @@ async def behind_events(after: After, what: str, clock: Clock) -> None:
             )
 
 
-async def behind(stream: object, memory: Memory, what: str, clock: Clock) -> None:
+async def _behind(stream: object, memory: Memory, what: str, clock: Clock) -> None:
     """Wait until the work that is queued on a stream has ended.
 
     OperationTimeoutError on the deadline; the runtime's failure where that work, or
@@ -103,32 +110,17 @@ def recorded(
 
 async def _reached(place: _Place, event: int, what: str, clock: Clock) -> None:
     code = ffi.new("int *")
-    home = current_home()
-    begin = time.monotonic()
-    nap_s = _FIRST_NAP_S
-    signal = None
-    while True:
+    tried = f"{what}: the work on its stream"
+    until = time.monotonic() + _SPIN_S
+    result = 0
+    while result == 0 and time.monotonic() < until:
         result = lib.ugds_gpu_event_query(*place, event, code)
-        if result > 0:
-            return
-        if result < 0:
-            tried = f"{what}: the work on its stream"
-            raise gpu_error(place.vendor, code[0], tried, -result)
-        if clock.over():
-            raise OperationTimeoutError(
-                f"{what} was never sent: the work on its stream did not end in time"
-            )
-        waited_s = time.monotonic() - begin
-        if waited_s < _SPIN_S:
-            continue
-        if waited_s < _TURNS_S:
-            await home.breathe()
-            continue
-        if signal is None:
-            signal = home.signal()
-        left = clock.left()
-        await signal.wait(nap_s if left is None else min(nap_s, left))
-        nap_s = min(2 * nap_s, _LONGEST_NAP_S)
+    if result < 0:
+        raise gpu_error(place.vendor, code[0], tried, -result)
+    if result == 0 and not await event_reached(*place, event, tried, clock.left()):
+        raise OperationTimeoutError(
+            f"{what} was never sent: the work on its stream did not end in time"
+        )
 
 
 def _place(handle: StreamHandle, memory: Memory, what: str) -> _Place:

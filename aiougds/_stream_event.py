@@ -83,37 +83,44 @@ class GPUEvent:
 
     async def reached(self, timeout_s: float | None) -> bool:
         """Wait for it; False: not within the time."""
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        home = current_home()
-        sink = _sink(home)
-        token, code = ffi.new("uint64_t *"), ffi.new("int *")
         place = (self._vendor, self._device, self._ctx, self._event.handle)
-        found = lib.ugds_sink_event(sink.ptr, *place, token, code)
-        if found < 0:
-            raise gpu_error(self._vendor, code[0], f"{self!r}", -found)
-        if found:
-            await home.take_cancel()
-            return True
-        told = _Reached()
-        sink.listen(token[0], told)
-        try:
-            while (end := told.end) is None:
-                left = None if end_s is None else end_s - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                if sink.closed:
-                    raise ClosedError("the loop that awaited the event is over")
-                await sink.wait(token[0], left)
-        finally:
-            if told.end is None and not sink.closed:
-                sink.hush(token[0])
-                lib.ugds_sink_event_drop(sink.ptr, token[0])
-        if end.result < 0:
-            raise gpu_error(self._vendor, end.gpu_code, f"{self!r}", -end.result)
-        return True
+        return await event_reached(*place, repr(self), timeout_s)
 
     def __repr__(self) -> str:
         return f"<GPUEvent {self._runtime} {self._event.handle:#x}>"
+
+
+async def event_reached(
+    vendor: int, device: int, ctx: int, event: int, what: str, timeout_s: float | None
+) -> bool:
+    """Wait for an event; False: not within the time. Behind it nobody looks at it."""
+    end_s = None if timeout_s is None else time.monotonic() + timeout_s
+    home = current_home()
+    sink = _sink(home)
+    token, code = ffi.new("uint64_t *"), ffi.new("int *")
+    found = lib.ugds_sink_event(sink.ptr, vendor, device, ctx, event, token, code)
+    if found < 0:
+        raise gpu_error(vendor, code[0], what, -found)
+    if found:
+        await home.take_cancel()
+        return True
+    told = _Reached()
+    sink.listen(token[0], told)
+    try:
+        while (end := told.end) is None:
+            left = None if end_s is None else end_s - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            if sink.closed:
+                raise ClosedError("the loop that awaited the event is over")
+            await sink.wait(token[0], left)
+    finally:
+        if told.end is None and not sink.closed:
+            sink.hush(token[0])
+            lib.ugds_sink_event_drop(sink.ptr, token[0])
+    if end.result < 0:
+        raise gpu_error(vendor, end.gpu_code, what, -end.result)
+    return True
 
 
 def gpu_event(event: EventLike) -> GPUEvent:

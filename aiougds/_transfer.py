@@ -287,13 +287,9 @@ async def transfer(
     await current_home().take_cancel()
     stream = _order.wanted(stream, place.memory)
     if stream is not None or after is not None:
-        clock = Clock(timeout_s)
         what = f"{name} of {length} bytes at offset {at}"
-        if after is not None:
-            await _order.behind_events(after, what, clock)
-        if stream is not None:
-            await _order.behind(stream, place.memory, what, clock)
-        timeout_s = clock.left()
+        clock = Clock(timeout_s)
+        timeout_s = await _order.begin(after, stream, place.memory, what, clock)
     if place.ptr & 3 or not aligned:
         if not place.memory.copyable:
             raise AlignmentError(
