@@ -63,6 +63,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "few: on four worlds that cover every value")
 
 
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out what wants a real GPU where there is none, and the reverse."""
+    wrong = wants_software_gpu if config.getoption("--real-gpu") else wants_real_gpu
+    left = [item for item in items if wrong(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not wrong(item)]
+
+
+def wants_real_gpu(item: pytest.Item) -> bool:
+    return item.get_closest_marker("gpu") is not None
+
+
+def wants_software_gpu(item: pytest.Item) -> bool:
+    return bool({"soft_cuda", "soft_hip"} & set(getattr(item, "fixturenames", ())))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" in metafunc.fixturenames:
         marks = {mark.name for mark in metafunc.definition.iter_markers()}
@@ -70,6 +89,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             "all" if "core" in marks else "few" if "few" in marks else "pairs"
         )
         cells = places(extent, metafunc.function.__name__)
+        if "tasks" in marks:
+            cells = [cell for cell in cells if cell.loop != "blocking"]
         metafunc.parametrize("world", cells, ids=map(str, cells), indirect=True)
 
 

@@ -41,7 +41,6 @@ def at_a_terminal(aiougds: CommandLine, *start: str, **environment: str) -> str:
 
 
 def test_rich_at_a_terminal(aiougds: CommandLine) -> None:
-    pytest.importorskip("rich")
     out = at_a_terminal(aiougds, "-m", "aiougds.cli", COLUMNS="80")
     assert ESCAPE in out
     assert "━" in out  # a progress bar

@@ -6,7 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.numpy
 
 import aiougds
 from aiougds.cli._failures import RefusedError
@@ -103,11 +105,8 @@ async def test_zfs_in_labels_at_both_ends(image: Path, at: int, magic: str) -> N
 
 
 async def test_a_model_is_a_file_that_only_bench_refuses(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("safetensors.numpy")
-    import numpy as np
-
     path = tmp_path / "model.safetensors"
-    numpy.save_file({"a": np.zeros(5000, np.float32)}, path)
+    safetensors.numpy.save_file({"a": np.zeros(5000, np.float32)}, path)
     assert await found_on(path, 512) == {("safetensors model", 8)}
     assert "safetensors model (file" in await refusal(f"emu:{path}", ALL_KINDS)
     async with aiougds.open(f"emu:{path}") as ns:

@@ -18,14 +18,22 @@ def real_gpu() -> Iterator[RealGPU]:
     made.give_back()
 
 
-@pytest.fixture(params=["cuda", "hip"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each vendor's in turn, or the one real one."""
+    if "soft_gpu" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("vendors")
+    names = mark.args if mark else ("cuda", "hip")
+    if metafunc.config.getoption("--real-gpu"):
+        names = tuple(name for name in names if name == "cuda")
+    metafunc.parametrize("soft_gpu", names, indirect=True)
+
+
+@pytest.fixture
 def soft_gpu(request: pytest.FixtureRequest) -> SoftGPU:
     """Each vendor's in turn, or a real one."""
-    name = f"soft_{request.param}"
-    if request.config.getoption("--real-gpu"):
-        if request.param == "hip":
-            pytest.skip("a real AMD GPU is not driven by these tests")
-        name = "real_gpu"
+    real = request.config.getoption("--real-gpu")
+    name = "real_gpu" if real else f"soft_{request.param}"
     gpu: SoftGPU = request.getfixturevalue(name)
     return gpu
 

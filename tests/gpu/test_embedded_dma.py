@@ -162,11 +162,10 @@ async def test_compare_and_commands_without_memory(
         assert soft_gpu.peek(far.ptr, MIB) == bytes(MIB)
 
 
+@pytest.mark.tasks
 async def test_more_than_is_staged_with_host_memory_beside_it(
     world: World, soft_gpu: SoftGPU
 ) -> None:
-    if world.loop == "blocking":
-        pytest.skip("one call after another")
     async with (
         world.open(emu={"size": 64 * MIB}) as ns,
         ns.allocate(20 * MIB, device=device_of(soft_gpu)) as far,
@@ -209,11 +208,10 @@ async def test_both_devices_at_once(world: World, soft_gpu: SoftGPU) -> None:
 # ---- what ends while copies run ----
 
 
+@pytest.mark.tasks
 async def test_timeout_reset_and_close_wait_for_copies(
     world: World, soft_gpu: SoftGPU
 ) -> None:
-    if world.loop == "blocking":
-        pytest.skip("one call after another")
     async with world.open() as ns:
         far = await ns.allocate(MIB, device=device_of(soft_gpu))
         over: list[str] = []

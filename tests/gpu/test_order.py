@@ -164,10 +164,9 @@ async def test_work_that_fails(world: World, gpu: GPU) -> None:
         await reg.aclose()
 
 
+@pytest.mark.tasks
 async def test_others_run_and_a_cancel_ends_it(world: World, gpu: GPU) -> None:
     """While it waits for a kernel; nothing was sent, nothing is left."""
-    if world.loop == "blocking":
-        pytest.skip("no tasks without a loop")
     ptr = gpu.alloc(PAGE)
     stream = gpu.stream()
     async with world.open(emu=SMALL) as ns, ns.register(Tensor(ptr, PAGE)) as reg:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from gpu.rig import GPU
 from helpers.model import PAGE, pattern
@@ -13,8 +15,8 @@ pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
 
 async def test_buffers_of_cuda_core(world: World, soft_cuda: SoftGPU) -> None:
     """Both ways: its buffers are read into, and it sees memory of ours."""
-    core = pytest.importorskip("cuda.core")
-    views = pytest.importorskip("cuda.core.utils")
+    core = importlib.import_module("cuda.core")
+    views = importlib.import_module("cuda.core.utils")
     gpu = GPU(soft_cuda)
     ptr, pinned = gpu.alloc(2 * PAGE), gpu.api.pinned(PAGE)
     buffer = core.Buffer.from_handle(ptr, 2 * PAGE)

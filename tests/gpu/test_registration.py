@@ -161,10 +161,10 @@ async def test_views_are_found_by_address(world: World, gpu: GPU) -> None:
         await stale.aclose()
 
 
+@pytest.mark.vendors("cuda")
 async def test_allocations_that_were_mapped_in_pieces(world: World, gpu: GPU) -> None:
     """As of expandable segments: one tensor over several of them."""
-    if not isinstance(gpu.api, Cuda):
-        pytest.skip("of CUDA")
+    assert isinstance(gpu.api, Cuda)
     ptr, size, handles = gpu.api.map_pieces(3)
     stored = pattern(2 * PAGE, 7)
     async with world.open(emu=SMALL) as ns:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 
 import pytest
+import trio
 import uvloop
 from life.live import BLOCK, address, check_clean, pattern, until
 
@@ -68,7 +69,6 @@ def test_one_controller_over_several_runs(run: Run, mode: aiougds.Mode) -> None:
 
 
 def test_one_controller_over_several_trio_runs(mode: aiougds.Mode) -> None:
-    trio = pytest.importorskip("trio")
     it = Opened()
     trio.run(it.open, mode)
     for _ in range(3):
@@ -229,7 +229,6 @@ async def churn(ns: Namespace, slot: int, rounds: int) -> None:
 
 @pytest.mark.parametrize("queues", [1, 2, 16])
 def test_three_loops_at_once(mode: aiougds.Mode, queues: int) -> None:
-    trio = pytest.importorskip("trio")
     it = Opened()
     asyncio.run(it.open(mode, queues=queues))
     in_threads(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Unpack
 
 import pytest
+import trio
 from life.live import BLOCK, Clock, address, pattern
 from loops.child import check_quiet, run_script
 
@@ -297,7 +298,6 @@ def test_a_channel_is_opened_as_a_reset_ends(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_refused_inside_a_loop() -> None:
-    trio = pytest.importorskip("trio")
     with opened() as ns, ns.allocate(BLOCK) as reg:
         before = ns.controller.statistics().commands
 
