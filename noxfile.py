@@ -144,10 +144,13 @@ def vm(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", much, *paths, *args, env=env)
 
 
-@nox.session(default=False, python=PYTHONS[0])
+@nox.session(default=False, venv_params=["--system-site-packages"])
 def gpu(session: nox.Session) -> None:
-    """The GPU tests on a real NVIDIA GPU; the bars beside cuFile (``-- --bars``)."""
-    session.install(*group("test"), "cuda-bindings>=12.9,<14")
+    """The GPU tests on a real NVIDIA GPU; the bars beside cuFile (``-- --bars``).
+
+    With the torch, CuPy and KvikIO of the machine.
+    """
+    session.install(*group("test"))
     install_wheel(session)
     env = {"PYTHONSAFEPATH": "1"}
     args = [word for word in session.posargs if word != "--bars"]
