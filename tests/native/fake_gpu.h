@@ -60,6 +60,7 @@ struct fake_gpu {
 	_Atomic uint32_t nr_calls, fail_at; /* the call of this number is refused */
 	_Atomic uint32_t nr_memops, nr_copies, nr_pinned;
 	uint32_t caps;
+	void (*on_flush)(void); /* a stream is about to be let pass */
 };
 
 static struct fake_gpu fake;
@@ -339,6 +340,13 @@ static int fake_host_func(uint64_t stream, void (*fn)(void *arg), void *arg)
 	return code;
 }
 
+static int fake_flush(void)
+{
+	if (fake.on_flush)
+		fake.on_flush();
+	return 0;
+}
+
 static int fake_caps(int32_t device, uint32_t *ret)
 {
 	(void)device;
@@ -369,6 +377,7 @@ __attribute__((unused)) static const struct gpu_rt fake_rt = {
 	.words_free = fake_words_free,
 	.memops = fake_memops,
 	.host_func = fake_host_func,
+	.flush_remote_writes = fake_flush,
 	.caps = fake_caps,
 	.error_name = fake_error_name,
 	.sticky = fake_sticky,

@@ -52,6 +52,41 @@ static void cells(bool direct)
 	ok(rig_close(&r), "given back");
 }
 
+static struct ugds_stream_cell watched;
+static _Atomic uint32_t nr_flushes, nr_early;
+
+static void look_at_cell(void)
+{
+	atomic_fetch_add(&nr_flushes, 1);
+	if (!__atomic_load_n(&watched.state, __ATOMIC_ACQUIRE))
+		atomic_fetch_add(&nr_early, 1);
+}
+
+/* Not merely soon enough: when the executor is about to write done, the cell is there. */
+static void cell_first(void)
+{
+	struct ugds_stream_how how = { .cell = &watched };
+	struct ugds_stream_item it;
+	struct gated g;
+	struct rig r;
+	int rc;
+
+	rig_begin(&r, true, "cell first");
+	fake.caps |= GPU_NEEDS_FLUSH;
+	g = gated_open(&r);
+	it = item(&r, UGDS_OP_READ, FAR, 4 * KIB, 0);
+	atomic_store(&nr_flushes, 0);
+	fake.on_flush = look_at_cell;
+	for (uint32_t i = 0; i < 20; i++) {
+		memset(&watched, 0, sizeof(watched));
+		over(g, put_with(&r, g, &it, 1, &how, &rc));
+	}
+	fake.on_flush = NULL;
+	ok(atomic_load(&nr_flushes) == 20 && !atomic_load(&nr_early), "the cell is written before done is");
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
 static void withdrawn(bool direct)
 {
 	struct rig r;
@@ -373,6 +408,7 @@ int main(void)
 		stalled(direct);
 		refusals(direct);
 	}
+	cell_first();
 	stall_limit();
 	return done_testing();
 }
