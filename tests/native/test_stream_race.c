@@ -337,7 +337,8 @@ static void waiting_costs(struct rig *r, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		g[i] = gated_open(r);
 		fake_kernel(g[i].fs, fake_gate, (void *)&go);
-		token[i] = put(r, g[i], item(r, UGDS_OP_READ, 0, 4 * KIB, 0));
+		/* a range for each: nothing orders one stream's copies before another's */
+		token[i] = put(r, g[i], item(r, UGDS_OP_READ, i * 4 * KIB, 4 * KIB, 0));
 	}
 	cpu = thread_ns("ugds-stream");
 	start = rig_now();
