@@ -1,21 +1,25 @@
 """Stream and event objects of other people's libraries, as raw handles.
 
 No library is imported for it: whoever gives an object of one has imported it. In this
-order: plain integers, ``ctypes.c_void_p``, torch, ``__cuda_stream__`` (cuda.core,
-cuda.bindings, numba-cuda), CuPy, HIP, Numba.
+order: integers, ``ctypes.c_void_p``, torch, CuPy, ``__cuda_stream__`` (cuda.core,
+cuda.bindings, numba-cuda), HIP, Numba. Streams and events of most of them show their
+handle by the same name, as do contexts and buffers: there the class's name decides.
 """
 
 from __future__ import annotations
 
 import ctypes
+import operator
 import sys
 from collections.abc import Sequence
+from numbers import Integral
 from typing import (
     TYPE_CHECKING,
     Final,
     Literal,
     NamedTuple,
     Protocol,
+    SupportsIndex,
     SupportsInt,
     TypeAlias,
     cast,
@@ -113,12 +117,13 @@ def stream_of(obj: object) -> StreamHandle:
         return _checked(None, cast("int", obj), -1, obj)
     reader = _STREAM_READERS.get(kind)
     if reader is None:
-        reader = _reader(obj, _STREAMS, _STREAMS[0])
+        reader = _reader(obj, _STREAMS)
         if reader is None:
             raise ArgumentTypeError(
-                f"stream={_shown(obj)} is no stream of a GPU runtime; give one of "
-                "torch, CuPy, Numba or cuda.core, an object with __cuda_stream__, a "
-                "HIP stream, or its raw handle (0: the legacy default stream)"
+                f"stream={_shown(obj)} is no stream of a GPU runtime"
+                f"{_other(obj, _EVENTS, _AN_EVENT)}; give one of torch, CuPy, Numba or "
+                "cuda.core, an object with __cuda_stream__, a HIP stream, or its raw "
+                "handle (0: the legacy default stream)"
             )
         _STREAM_READERS[kind] = reader
     runtime, handle, device = reader(obj)
@@ -134,14 +139,13 @@ def event_of(obj: object) -> EventHandle:
         return cast("OurEvent", obj).__aiougds_event__()
     reader = _EVENT_READERS.get(kind)
     if reader is None:
-        # Streams of some libraries show their handle by the same name.
-        if not hasattr(kind, "__cuda_stream__"):
-            reader = _reader(obj, _EVENTS, _EVENTS[0])
+        reader = _reader(obj, _EVENTS)
         if reader is None:
             raise ArgumentTypeError(
-                f"event {_shown(obj)} is no event of a GPU runtime; give the event of "
-                "an operation, one of torch, CuPy, Numba or cuda.core, a CUevent or a "
-                "HIP event, or its raw handle"
+                f"event {_shown(obj)} is no event of a GPU runtime"
+                f"{_other(obj, _STREAMS, _A_STREAM)}; give the event of an operation, "
+                "one of torch, CuPy, Numba or cuda.core, a CUevent or a HIP event, or "
+                "its raw handle"
             )
         _EVENT_READERS[kind] = reader
     runtime, handle, device = reader(obj)
@@ -245,12 +249,17 @@ def _pointer(obj: object) -> _Read:
     return None, _number(obj), -1
 
 
+def _integer(obj: object) -> _Read:
+    return None, operator.index(cast("SupportsIndex", obj)), -1
+
+
 class _Known(NamedTuple):
     """Classes of a library that have an attribute, and how to read their objects."""
 
     packages: tuple[str, ...]  # none: of any
     attribute: str
     read: Callable[[object], _Read]
+    named: str = ""  # what the name of the class says: others have the attribute too
 
 
 _HIP: Final = ("hip", "rocm")
@@ -258,37 +267,59 @@ _HANDLE: Final = _attribute("handle", lambda: "cuda")
 _STREAMS: Final = (
     _Known(("torch",), "cuda_stream", _attribute("cuda_stream", _of_torch)),
     _Known(("torch",), "native_handle", _attribute("native_handle", _of_torch)),
+    _Known(("cupy",), "ptr", _cupy, "stream"),  # on ROCm its protocol says cuda too
     _Known((), "__cuda_stream__", _protocol_stream),
-    _Known(("cupy",), "ptr", _cupy),
-    _Known(_HIP, "__int__", _itself("hip")),
-    _Known(("numba",), "handle", _HANDLE),
+    _Known(_HIP, "__int__", _itself("hip"), "stream"),
+    _Known(("numba",), "handle", _HANDLE, "stream"),
 )
 _EVENTS: Final = (
     _Known(("torch",), "cuda_event", _attribute("cuda_event", _of_torch)),
     _Known(("torch",), "event_id", _attribute("event_id", _of_torch)),
-    _Known(("cupy",), "ptr", _cupy),
-    _Known(_HIP, "__int__", _itself("hip")),
-    _Known(("cuda",), "handle", _HANDLE),
-    _Known(("cuda",), "__int__", _itself("cuda")),
-    _Known(("numba",), "handle", _HANDLE),
+    _Known(("cupy",), "ptr", _cupy, "event"),
+    _Known(_HIP, "__int__", _itself("hip"), "event"),
+    _Known(("cuda",), "handle", _HANDLE, "event"),
+    _Known(("cuda",), "__int__", _itself("cuda"), "event"),
+    _Known(("numba",), "handle", _HANDLE, "event"),
 )
+_AN_EVENT: Final = ", but an event, behind which after= orders a transfer"
+_A_STREAM: Final = ", but a stream: record an event on it, and give that"
 # By type, once it is known: the look below costs more than the rest of an enqueue.
 _STREAM_READERS: Final[dict[type, Callable[[object], _Read]]] = {}
 _EVENT_READERS: Final[dict[type, Callable[[object], _Read]]] = {}
 
 
-def _reader(
-    obj: object, known: tuple[_Known, ...], like_torch: _Known
-) -> Callable[[object], _Read] | None:
+def _reader(obj: object, known: tuple[_Known, ...]) -> Callable[[object], _Read] | None:
+    if isinstance(obj, bool):
+        return None
     if isinstance(obj, ctypes.c_void_p):
         return _pointer
+    if isinstance(obj, Integral):  # of numpy, as an array of handles holds them
+        return _integer
+    return _library_reader(obj, known)
+
+
+def _library_reader(
+    obj: object, known: tuple[_Known, ...]
+) -> Callable[[object], _Read] | None:
+    kind = type(obj)
+    # Events have streams, and streams make events: who says what it is, is believed.
+    if known is _EVENTS and hasattr(kind, "__cuda_stream__"):
+        return None
     # A class that derives from a library's is one of it.
-    packages = {base.__module__.split(".")[0] for base in type(obj).__mro__}
+    names = [(base.__module__.split(".")[0], base.__name__) for base in kind.__mro__]
     for row in known:
-        mine = not row.packages or not packages.isdisjoint(row.packages)
-        if mine and hasattr(type(obj), row.attribute):
+        mine = any(
+            (not row.packages or package in row.packages) and row.named in name.lower()
+            for package, name in names
+        )
+        if mine and hasattr(kind, row.attribute):
             return row.read
+    like_torch = known[0]
     return like_torch.read if hasattr(obj, like_torch.attribute) else None
+
+
+def _other(obj: object, known: tuple[_Known, ...], words: str) -> str:
+    return words if _library_reader(obj, known) is not None else ""
 
 
 def _shown(obj: object) -> str:
