@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from gpu.on_stream import SMALL, buffer, ended, obj
 from gpu.rig import GPU
@@ -56,6 +57,23 @@ async def test_bad_arguments(world: World, gpu: GPU) -> None:
                 with pytest.raises(error, match=words):
                     ns.read_on(stream, memory, **given)
         assert not buf.reg.inflight
+
+
+async def test_truth_is_the_number_that_it_is(world: World, gpu: GPU) -> None:
+    """As of plain reads: an offset is whatever Python takes as an index."""
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "gpu") as buf:
+        on = obj(gpu, stream)
+        with pytest.raises(AlignmentError, match="offset 1 is not a multiple"):
+            await ns.read(buf.reg, offset=True)
+        with pytest.raises(AlignmentError, match="offset 1 is not a multiple"):
+            ns.read_on(on, buf.reg, offset=True)
+        assert await ns.read(buf.reg, offset=False) == PAGE
+        assert await ended(world, ns.read_on(on, buf.reg, offset=False)) == PAGE
+        number = np.int64(512)
+        assert await ns.read(buf.reg, offset=number, nbytes=number) == 512
+        op = ns.read_on(np.uint64(stream), buf.reg, offset=number, nbytes=number)
+        assert await ended(world, op) == 512
 
 
 async def test_a_stream_that_is_captured(world: World, gpu: GPU) -> None:
