@@ -18,6 +18,7 @@ from aiougds._errors import (
 from aiougds._failure import Request, ended, refused
 from aiougds._ffi import Record, ffi, lib, records, seconds_to_ns
 from aiougds._items import WORDS, Held
+from aiougds._options import check_wait
 from aiougds._pinned import PinnedMemory
 from aiougds._transfer import check_timeout, locate, whole
 
@@ -31,12 +32,6 @@ if TYPE_CHECKING:
     from aiougds._window import NamespaceWindow
 
 MAX_CAPACITY: Final = 1 << 24
-
-
-def _check_wait(timeout_s: object) -> None:
-    if timeout_s is None or (isinstance(timeout_s, (int, float)) and timeout_s >= 0):
-        return
-    raise OptionError(f"timeout_s={timeout_s!r}: a number of seconds is needed")
 
 
 class BatchItem(NamedTuple):
@@ -285,7 +280,7 @@ class Batch:
         on. Cancelled, the operations go on too; harvest them later. One task at a
         time waits for a batch; another gets BusyError.
         """
-        _check_wait(timeout_s)
+        check_wait(timeout_s)
         channel = self._home()
         least = self._least(min, max)
         if lib.ugds_batch_ready(self._native) + len(self._ready) < least:

@@ -128,6 +128,19 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> None:
         )
 
 
+def check_wait(timeout_s: object) -> None:
+    """Refuse what is no time to wait; 0 looks once, None waits for as long as it takes.
+
+    An operation has one of its own, which is positive (``check_timeout``).
+    """
+    if timeout_s is None or (isinstance(timeout_s, (int, float)) and timeout_s >= 0):
+        return
+    raise OptionError(
+        f"timeout_s={timeout_s!r}: a number of seconds is needed, 0 to look once, or "
+        "None to wait for as long as it takes"
+    )
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean", where something is close, and all that there is."""
     choices = sorted(known)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aiougds._home import Home
 
 REAP: Final = 64
+MOST_MS: Final = 1e9  # some days; whoever waits longer looks in between
 
 
 class End(NamedTuple):
@@ -152,7 +153,9 @@ class Sink:
                 raise ClosedError("it was closed while this thread waited")
             poller = select.poll()
             poller.register(self.fd, select.POLLIN)
-            poller.poll(None if timeout_s is None else max(0, timeout_s * 1e3))
+            poller.poll(
+                None if timeout_s is None else min(max(0, timeout_s * 1e3), MOST_MS)
+            )
             self.reap()
 
     # ---- as a channel, for its home and its controller ----

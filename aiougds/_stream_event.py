@@ -12,6 +12,7 @@ from aiougds._ffi import ffi, lib
 from aiougds._gpu.errors import gpu_error
 from aiougds._gpu.streams import EventHandle, event_of, stream_of
 from aiougds._gpu.which import current_place, which_runtime
+from aiougds._options import check_wait
 from aiougds._sink import Sink
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ class GPUEvent:
         """Block this thread until the event is reached; False: not within the time.
 
         Refused inside a running event loop, which it would stop: await it there.
-        Raises GPUError when the work before it failed.
+        ``timeout_s=0`` looks once. Raises GPUError when the work before it failed.
         """
+        check_wait(timeout_s)
         return run(lambda: self.reached(timeout_s))
 
     @property

@@ -10,6 +10,7 @@ from aiougds._completion import current_home
 from aiougds._errors import ClosedError
 from aiougds._ffi import lib
 from aiougds._flight import CANCELLED, DONE, FAILED, RUNNING, STALLED, WAITING
+from aiougds._options import check_wait
 from aiougds._stream_event import StreamEvent
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ class StreamOperation:
         """Block this thread until it ends, and return the bytes moved.
 
         Raises what awaiting it raises, and TimeoutError when it has not ended within
-        ``timeout_s``: it goes on then. Refused inside a running event loop.
+        ``timeout_s`` (0: look once): it goes on then. Refused inside a running event
+        loop.
         """
+        check_wait(timeout_s)
 
         async def work() -> int:
             if not await self._settled(timeout_s):
@@ -81,14 +84,15 @@ class StreamOperation:
         device = flight.window.device
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while flight.end is None:
-            left = None if end_s is None else end_s - time.monotonic()
-            if left is not None and left <= 0:
-                return False
             if device.ended:
                 raise device.refusal() or ClosedError(f"{device.address} is closed")
             sink = device.streams.sink(home)
             if not sink.listens(flight.token):
                 flight.watch(sink)
+            left = None if end_s is None else end_s - time.monotonic()
+            if left is not None and left <= 0:
+                sink.reap()  # it may have ended, and nobody was told yet
+                return flight.end is not None
             await sink.wait(flight.token, left)
         return True
 

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from typing import Any
 
 import anyio
 import pytest
@@ -73,6 +74,43 @@ async def test_a_thread_waits_so_long(world: World, gpu: GPU) -> None:
                     call()
         gpu.soft.end_kernels()
         assert await ended(world, op) == PAGE
+
+
+async def test_times_that_are_none(world: World, gpu: GPU) -> None:
+    """Refused before the loop is looked at; 0 looks once, endless is endless."""
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+        gpu.soft.kernel(stream)
+        op = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+        bad: list[Any] = ["x", -1, -0.001, float("nan"), [], 1j]
+        for value in bad:
+            for call in (op.wait, aiougds.gpu_event(op.event).wait):
+                with pytest.raises(aiougds.OptionError, match="0 to look once"):
+                    call(value)
+        gpu.soft.end_kernels()
+        assert await ended(world, op) == PAGE
+
+
+def test_a_thread_looks_once(gpu: GPU) -> None:
+    stream = gpu.stream()
+    with aiougds.blocking.open("emu:?size=1MiB&lba=512") as ns:
+        gpu.soft.kernel(stream)
+        op = ns.read_on(obj(gpu, stream), bytearray(PAGE), offset=0)
+        with pytest.raises(TimeoutError, match="within 0 s"):
+            op.wait(0)
+        assert not aiougds.gpu_event(op.event).wait(0)
+        gpu.soft.end_kernels()
+        end = time.monotonic() + 20
+        while op.state != "done":  # nobody was told of it yet
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        assert op.wait(0) == PAGE
+        gpu.soft.kernel(stream, seconds=0.05)
+        op = ns.read_on(obj(gpu, stream), bytearray(PAGE), offset=0)
+        assert op.wait(float("inf")) == PAGE
+        gpu.soft.kernel(stream, seconds=0.05)
+        with recorded(gpu, stream) as event:
+            assert aiougds.gpu_event(event).wait(float("inf"))
 
 
 async def test_a_failure_that_nobody_awaits_is_logged(
