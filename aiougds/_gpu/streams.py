@@ -312,7 +312,7 @@ def _library_reader(
             (not row.packages or package in row.packages) and row.named in name.lower()
             for package, name in names
         )
-        if mine and hasattr(kind, row.attribute):
+        if mine and hasattr(obj, row.attribute):
             return row.read
     like_torch = known[0]
     return like_torch.read if hasattr(obj, like_torch.attribute) else None

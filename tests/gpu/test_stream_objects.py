@@ -75,7 +75,8 @@ def test_a_class_that_derives_from_torchs_is_one() -> None:
 
 def test_cupy_streams_and_events(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = library("cupy.cuda.stream.Stream", ptr=0x50, device_id=2)()
-    event = library("cupy.cuda.stream.Event", ptr=0x60)()
+    event = library("cupy.cuda.stream.Event")()
+    event.ptr = 0x60  # the object has it, the class does not
     assert stream_of(stream)[:3] == ("cuda", 0x50, 2)
     assert event_of(event)[:3] == ("cuda", 0x60, -1)
     null = library("cupy.cuda.stream.Stream", ptr=0, device_id=-1)()
@@ -108,6 +109,7 @@ def test_cuda_bindings_handles() -> None:
     assert event_of(runtime.cudaEvent_t(0x4321))[:3] == ("cuda", 0x4321, -1)
 
 
+@pytest.mark.software
 def test_hip_python_handles() -> None:
     hip = importlib.import_module("hip").hip
     assert stream_of(hip.ihipStream_t.fromObj(0x77))[:3] == ("hip", 0x77, -1)
