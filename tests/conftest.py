@@ -79,6 +79,8 @@ def wants_real_gpu(item: pytest.Item) -> bool:
 
 
 def wants_software_gpu(item: pytest.Item) -> bool:
+    if item.get_closest_marker("software"):
+        return True
     return bool({"soft_cuda", "soft_hip"} & set(getattr(item, "fixturenames", ())))
 
 

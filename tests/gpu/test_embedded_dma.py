@@ -76,6 +76,7 @@ async def test_bytes_arrive_and_nothing_around_them(
             await ns.write(near, offset=0)
 
 
+@pytest.mark.software
 async def test_what_one_read_costs(world: World, soft_gpu: SoftGPU) -> None:
     """One copy and one stream memory operation; nobody waits for a stream."""
     async with (
@@ -95,6 +96,7 @@ async def test_what_one_read_costs(world: World, soft_gpu: SoftGPU) -> None:
         assert soft_gpu.calls() <= (10 + asked) * 7
 
 
+@pytest.mark.software
 async def test_neighbours_are_one_copy(world: World, soft_gpu: SoftGPU) -> None:
     content = RNG.randbytes(64 * PAGE)
     async with (
@@ -121,6 +123,7 @@ async def test_neighbours_are_one_copy(world: World, soft_gpu: SoftGPU) -> None:
             assert piece == content[offset : offset + PAGE]
 
 
+@pytest.mark.software
 async def test_without_stream_memory_operations(
     world: World, soft_gpu: SoftGPU
 ) -> None:
@@ -140,6 +143,7 @@ async def test_without_stream_memory_operations(
         assert soft_gpu.counters().writes == 0
 
 
+@pytest.mark.software
 async def test_compare_and_commands_without_memory(
     world: World, soft_gpu: SoftGPU
 ) -> None:
@@ -162,6 +166,7 @@ async def test_compare_and_commands_without_memory(
         assert soft_gpu.peek(far.ptr, MIB) == bytes(MIB)
 
 
+@pytest.mark.software
 @pytest.mark.tasks
 async def test_more_than_is_staged_with_host_memory_beside_it(
     world: World, soft_gpu: SoftGPU
@@ -189,6 +194,7 @@ async def test_more_than_is_staged_with_host_memory_beside_it(
         assert done == [20 * MIB]
 
 
+@pytest.mark.two_gpus
 async def test_both_devices_at_once(world: World, soft_gpu: SoftGPU) -> None:
     content = RNG.randbytes(MIB)
     async with (
@@ -208,6 +214,7 @@ async def test_both_devices_at_once(world: World, soft_gpu: SoftGPU) -> None:
 # ---- what ends while copies run ----
 
 
+@pytest.mark.software
 @pytest.mark.tasks
 async def test_timeout_reset_and_close_wait_for_copies(
     world: World, soft_gpu: SoftGPU
@@ -241,6 +248,7 @@ async def test_timeout_reset_and_close_wait_for_copies(
 # ---- errors ----
 
 
+@pytest.mark.software
 @pytest.mark.parametrize("nbytes", [PAGE, BYTES])
 async def test_a_copy_that_is_refused(
     world: World, soft_gpu: SoftGPU, nbytes: int
@@ -265,6 +273,7 @@ async def test_a_copy_that_is_refused(
             assert await call(far[:nbytes], offset=0) in (nbytes, None)
 
 
+@pytest.mark.software
 async def test_a_context_that_is_lost(world: World, soft_gpu: SoftGPU) -> None:
     """While a copy runs: nothing tells of it, and yet it ends."""
     async with (
@@ -283,6 +292,7 @@ async def test_a_context_that_is_lost(world: World, soft_gpu: SoftGPU) -> None:
         assert ns.controller.statistics().inflight == 0
 
 
+@pytest.mark.software
 async def test_no_room_for_staging(world: World, soft_gpu: SoftGPU) -> None:
     async with world.open() as ns, ns.allocate(PAGE) as near:
         soft_gpu.pinned_limit(1 * MIB)
@@ -338,6 +348,7 @@ async def forked(gpu: SoftGPU) -> None:
         await ns.read(far, offset=0)
 
 
+@pytest.mark.software
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_leaves_the_runtime_alone(soft_gpu: SoftGPU) -> None:
     asyncio.run(forked(soft_gpu))

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
 SMALL: dict[str, object] = {"size": MIB, "lba": 512}
 
 
+@pytest.mark.software
 async def test_an_export_is_the_memory(world: World, gpu: GPU) -> None:
     """At its offset; it keeps the registration busy, and closes with exec."""
     ptr = gpu.alloc(256 << 10)
@@ -80,6 +81,7 @@ async def test_leaving_with_an_open_export(world: World, gpu: GPU) -> None:
         exports[0].close()
 
 
+@pytest.mark.software
 async def test_what_cannot_be_exported(world: World, gpu: GPU) -> None:
     ptr = gpu.alloc(PAGE)
     exporter = {
@@ -107,6 +109,7 @@ async def test_what_cannot_be_exported(world: World, gpu: GPU) -> None:
                     pass
 
 
+@pytest.mark.software
 async def test_a_whole_allocation_where_pages_are_refused(
     world: World, gpu: GPU
 ) -> None:
@@ -120,3 +123,22 @@ async def test_a_whole_allocation_where_pages_are_refused(
                 view[512] = 7
         await reg.aclose()
         assert gpu.get(ptr + 512, 2) == b"\x07\xee"
+
+
+@pytest.mark.gpu
+async def test_an_export_of_a_card(world: World, gpu: GPU) -> None:
+    """It cannot be mapped by a processor, so this controller cannot reach it."""
+    ptr = gpu.alloc(3 * 65536)
+    async with world.open(emu=SMALL) as ns:
+        reg = ns.register(Tensor(ptr + 66_000, PAGE))
+        async with reg.export_dmabuf() as export:
+            assert (export.offset % 65536, export.nbytes) == (66_000 % 65536, PAGE)
+            assert os.lseek(export.fd, 0, os.SEEK_END) % 65536 == 0
+            assert not os.get_inheritable(export.fd)
+            assert os.readlink(f"/proc/self/fd/{export.fd}").startswith("/dmabuf:")
+            with pytest.raises(RegistrationBusyError, match="1 dma-bufs"):
+                await reg.aclose(timeout_s=0)
+            with pytest.raises(CapabilityError, match="of a dma-buf"):
+                async with ns.register_dmabuf(export.fd, export.offset, PAGE):
+                    pass
+        await reg.aclose()

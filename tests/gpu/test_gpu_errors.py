@@ -39,6 +39,7 @@ async def host_memory_works(ns: object) -> None:
         assert bytes(host.view) == pattern(PAGE, 99)
 
 
+@pytest.mark.software
 async def test_a_copy_that_fails_for_good(world: World, gpu: GPU) -> None:
     """The read fails with the runtime's own name, and so do all after it."""
     ptr = gpu.alloc(MIB)
@@ -66,6 +67,7 @@ async def test_a_copy_that_fails_for_good(world: World, gpu: GPU) -> None:
         assert ns.controller.statistics().mappings == len(ns.controller._device.pool)
 
 
+@pytest.mark.software
 async def test_a_device_that_is_lost(world: World, gpu: GPU) -> None:
     ptr = gpu.alloc(MIB)
     async with world.open(emu=SMALL) as ns:
@@ -89,6 +91,7 @@ async def test_a_device_that_is_lost(world: World, gpu: GPU) -> None:
         assert ns.controller.statistics().mappings == len(ns.controller._device.pool)
 
 
+@pytest.mark.software
 async def test_a_gpu_without_room(world: World, gpu: GPU) -> None:
     """Of its memory, or of pinned memory for staging."""
     async with world.open(emu=SMALL) as ns:
@@ -118,6 +121,7 @@ async def test_memory_that_is_freed_under_a_registration(
         await host_memory_works(ns)
 
 
+@pytest.mark.software
 async def test_nothing_is_held_after_a_failure(world: World, gpu: GPU) -> None:
     class Held(Tensor):
         alive = 0
@@ -144,6 +148,7 @@ async def test_nothing_is_held_after_a_failure(world: World, gpu: GPU) -> None:
         await host_memory_works(ns)
 
 
+@pytest.mark.software
 async def test_a_call_that_fails_once(world: World, gpu: GPU) -> None:
     """Not for good: the next one works."""
     ptr = gpu.alloc(MIB)

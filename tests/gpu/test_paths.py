@@ -65,6 +65,7 @@ def transport(monkeypatch: pytest.MonkeyPatch) -> Iterator[Transport]:
     made.views.clear()
 
 
+@pytest.mark.software
 async def test_a_dmabuf_where_there_is_no_other_way(
     world: World, gpu: GPU, transport: Transport
 ) -> None:
@@ -100,6 +101,7 @@ async def test_a_dmabuf_where_there_is_no_other_way(
             await ns.write(reg, offset=0)
 
 
+@pytest.mark.software
 async def test_no_way_at_all(world: World, gpu: GPU, transport: Transport) -> None:
     ptr = gpu.alloc(64 << 10)
     export = {
@@ -128,6 +130,7 @@ class Watched:
         return lib.ugds_map_foreign(ctrl, native, ret_handle)
 
 
+@pytest.mark.two_gpus
 async def test_the_first_of_a_gpu_is_mapped_off_the_loop(
     world: World, gpu: GPU, monkeypatch: pytest.MonkeyPatch
 ) -> None:

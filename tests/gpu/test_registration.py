@@ -206,6 +206,7 @@ async def test_memory_that_is_the_hosts_or_moves(world: World, gpu: GPU) -> None
     gpu.api.free_pinned(pinned)
 
 
+@pytest.mark.two_gpus
 async def test_another_gpu_than_it_says(world: World, gpu: GPU) -> None:
     second = gpu.alloc(PAGE, device=1)
     dlpack = {"cuda": 2, "hip": 10}[gpu.name]
@@ -234,6 +235,7 @@ async def test_another_gpu_than_it_says(world: World, gpu: GPU) -> None:
         assert gpu.api.current() == current
 
 
+@pytest.mark.software
 async def test_no_context_is_made_elsewhere(world: World, gpu: GPU) -> None:
     ptr = gpu.alloc(PAGE)
     before = gpu.soft.contexts(1)
@@ -345,6 +347,7 @@ async def test_two_controllers(world: World, gpu: GPU) -> None:
         assert gpu.get(ptr, 2 * PAGE) == 2 * pattern(PAGE, 11)
 
 
+@pytest.mark.software
 async def test_memory_of_our_own(world: World, gpu: GPU) -> None:
     """It lives as long as what is made of it."""
     async with world.open(emu=SMALL) as ns:

@@ -322,6 +322,7 @@ async def test_cancelling_an_await_withdraws_nothing(world: World, gpu: GPU) -> 
         assert await op == PAGE
 
 
+@pytest.mark.software
 async def test_a_lost_gpu_ends_it_once(world: World, gpu: GPU) -> None:
     """Its references are given back, and the controller works on for the host."""
     stream = gpu.stream()

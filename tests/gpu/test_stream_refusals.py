@@ -93,6 +93,7 @@ async def test_callbacks_on_the_embedded_controller(world: World, gpu: GPU) -> N
             ns.read_on(obj(gpu, stream), buf.reg, offset=0, order="callback")
 
 
+@pytest.mark.two_gpus
 async def test_memory_of_another_gpu(world: World, gpu: GPU) -> None:
     stream = gpu.stream()
     ptr = gpu.alloc(PAGE, device=1)
@@ -127,6 +128,7 @@ async def test_a_closed_namespace(world: World, gpu: GPU) -> None:
         ns.on_stream(obj(gpu, stream))
 
 
+@pytest.mark.software
 async def test_the_runtime_refuses(world: World, gpu: GPU) -> None:
     """Its name is in the sentence; the controller works on."""
     stream = gpu.stream()

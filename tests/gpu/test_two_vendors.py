@@ -56,6 +56,7 @@ async def test_whoever_knows_the_pointer_has_it(
     hip.finish()
 
 
+@pytest.mark.software
 async def test_no_stream_waits_for_the_other_vendor(
     world: World, soft_cuda: SoftGPU, soft_hip: SoftGPU
 ) -> None:
