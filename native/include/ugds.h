@@ -30,6 +30,7 @@ struct ugds_error {
 #define UGDS_OPEN_READONLY 0x1 /* nothing that changes media is ever submitted */
 #define UGDS_OPEN_NO_SHADOW 0x2 /* leave Doorbell Buffer Config off though advertised */
 #define UGDS_OPEN_NO_HUGEPAGE 0x4
+#define UGDS_OPEN_NO_TALLIES 0x10 /* keep counters only, no statistics of queue pairs */
 #define UGDS_OPEN_WRR 0x8 /* weighted round robin arbitration (refused where CAP.AMS lacks it) */
 
 struct ugds_open_params {
@@ -224,6 +225,9 @@ struct ugds_ctrl_stats {
 	uint32_t quarantined; /* operations whose memory the device may still touch */
 };
 int ugds_ctrl_stats(struct ugds_ctrl *c, struct ugds_ctrl_stats *ret);
+/* What the queue pairs have done, in the layout of docs/observability.md; @buf is 8-byte aligned. Returns the bytes there are
+ * (of which at most @max are copied), 0 where none are kept. */
+int64_t ugds_ctrl_tallies(struct ugds_ctrl *c, void *buf, uint64_t max);
 
 /* Disable, forget all that was outstanding, enable and rebuild. Blocks: call it off the event loop. Operations in
  * flight end with -ECANCELED; the quarantine is released. */

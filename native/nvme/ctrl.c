@@ -8,6 +8,7 @@
 #include "nvme/chan.h"
 #include "nvme/hk.h"
 #include "nvme/recovery.h"
+#include "nvme/tally.h"
 
 #define MAX_PAGE_SHIFT 16
 
@@ -159,6 +160,7 @@ static void ctrl_free(struct nvme_ctrl *c, bool safe)
 	pthread_mutex_destroy(&c->ns_lock);
 	pthread_mutex_destroy(&c->admin_lock);
 	pthread_mutex_destroy(&c->lock);
+	nvme_tallies_free(c->tallies);
 	free(c->gone);
 	free(c->ns);
 	free(c);

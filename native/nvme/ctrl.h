@@ -13,6 +13,7 @@
 struct nvme_lane;
 struct nvme_chan;
 struct nvme_exec;
+struct nvme_tallies;
 
 /* A link of a circular list; next == NULL: on no list. */
 struct nvme_link {
@@ -29,6 +30,7 @@ struct nvme_open_params {
 	bool no_shadow;
 	bool no_hugepage;
 	bool wrr;
+	bool no_tallies;
 	uint32_t io_queues;
 	uint32_t batch_queues;
 	uint32_t depth;
@@ -196,6 +198,7 @@ struct nvme_ctrl {
 	_Atomic uint32_t nr_quarantined;
 	pthread_mutex_t stray_lock;
 	struct nvme_link strays; /* struct nvme_link: operations whose memory the device may touch */
+	struct nvme_tallies *tallies; /* of the queue pairs; NULL: none are kept */
 	struct nvme_lane_stats *gone; /* sums of freed lanes, under lock */
 };
 

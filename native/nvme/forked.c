@@ -28,6 +28,7 @@ static void forget_exec(struct nvme_exec *x)
 void nvme_ctrl_fork_child(struct nvme_ctrl *c)
 {
 	atomic_store_explicit(&c->state, NVME_REMOVED, memory_order_relaxed);
+	c->tallies = NULL; /* not here */
 	if (c->exec)
 		forget_exec(c->exec);
 	for (struct nvme_chan *ch = c->chans; ch; ch = ch->next) {

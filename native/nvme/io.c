@@ -54,12 +54,12 @@ static void count_one(struct nvme_chan *ch, uint64_t *counter)
 	owner_unlock(&ch->own.lock);
 }
 
-static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn_it)
+static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn_it, int64_t now)
 {
 	int64_t res = nvme_op_result(op);
 
 	if (learn_it)
-		learn(ch, op, now_ns());
+		learn(ch, op, now ? now : now_ns());
 	if (unlikely(op->err))
 		ch->last = *op;
 	nvme_chan_collected(ch, op);
@@ -74,6 +74,7 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	/* a small read that memory or the page cache can serve costs less to serve here than to hand over */
 	bool step = nvme_can_step(ch, mode, op->opcode, op->nbytes), over;
 	bool armed = (most || step) && nvme_chan_disarm(ch);
+	int64_t reaped_at;
 
 	owner_lock(&l->lock);
 	l->gather = true;
@@ -99,10 +100,11 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	l->st.inline_done += over;
 	l->want = NULL;
 	l->gather = false;
+	reaped_at = l->reaped_at;
 	owner_unlock(&l->lock);
 	nvme_chan_tell(ch);
 	if (over)
-		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
+		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE, reaped_at);
 	return INT64_MIN;
 }
 
@@ -117,7 +119,7 @@ static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode
 	if (most && nvme_spin_ended(ch, op->start + most, op)) {
 		nvme_chan_tell(ch); /* of what was taken off the list beside it */
 		count_one(ch, &ch->own.st.inline_done);
-		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE);
+		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE, 0);
 	}
 	nvme_chan_arm(ch);
 	return INT64_MIN;

@@ -5,6 +5,7 @@
 #include "nvme/chan.h"
 #include "nvme/end.h"
 #include "nvme/retry.h"
+#include "nvme/tally.h"
 
 #define PUMP 32 /* commands built before they are handed on */
 
@@ -152,6 +153,8 @@ void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool
 	if (!n)
 		return;
 	l->st.commands += n;
+	if (qp->tally)
+		tally_add(&qp->tally->pair->sent, n);
 	nvme_lane_add_inflight(l, n);
 	qp->ops->kick(qp, hold);
 }

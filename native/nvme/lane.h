@@ -43,6 +43,7 @@ struct nvme_lane {
 	struct nvme_op *want; /* the owner spins for this one: it is not handed over */
 	bool gather; /* the owner is the only one to see ends before the call is over: puts may wait */
 	struct nvme_puts puts;
+	int64_t reaped_at; /* when the last completions were seen; kept with tallies only */
 	struct nvme_link timers;
 	struct nvme_link to_abort; /* operations that a cancel gave up: their commands are asked to end */
 	int64_t next_timer; /* earliest deadline, INT64_MAX: none */

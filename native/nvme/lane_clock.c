@@ -3,6 +3,7 @@
 #include "nvme/chan.h"
 #include "nvme/end.h"
 #include "nvme/retry.h"
+#include "nvme/tally.h"
 
 #define TICK_NS (40 * NSEC_PER_MSEC)
 #define GRAIN_NS (2 * NSEC_PER_MSEC) /* deadlines closer together than this are looked at together */
@@ -198,6 +199,8 @@ static void forgotten(void *ctx, const struct nvme_done *d)
 	struct nvme_op *op = d->owner;
 
 	op->inflight--;
+	if (l->qp[op->qp]->tally)
+		tally_add(&l->qp[op->qp]->tally->pair->forgotten, 1);
 	if (nvme_op_state(op) == NVME_OP_QUEUED) {
 		nvme_lane_unqueue(l, op);
 		nvme_op_set(op, NVME_OP_SENT);

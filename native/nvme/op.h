@@ -20,6 +20,7 @@ enum nvme_op_state {
 	NVME_OP_ENDED,
 	NVME_OP_STRAY
 };
+enum nvme_class { NVME_CLASS_NORMAL, NVME_CLASS_LATENCY, NVME_CLASS_BACKGROUND };
 enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 
 #define NVME_OPF_FUA 0x1
@@ -94,6 +95,12 @@ static inline void nvme_op_set(struct nvme_op *op, enum nvme_op_state state)
 }
 /* Run by somebody else than its channel's owner. */
 static inline bool nvme_op_away(const struct nvme_op *op) { return op->exec || op->flags & NVME_OPF_ADMIN; }
+/* What it is counted under. */
+static inline uint8_t nvme_op_class(const struct nvme_op *op)
+{
+	(void)op;
+	return NVME_CLASS_NORMAL;
+}
 /* On a lane: at the device or waiting for space. */
 static inline bool nvme_op_live(const struct nvme_op *op)
 {

@@ -51,6 +51,7 @@ struct nvme_done {
 	uint32_t dw0;
 	uint16_t status; /* NVME_CQE_STATUS; 0 is success */
 	uint16_t cid;
+	int64_t sent_ns; /* as submit was told, less what nobody saw since */
 };
 
 struct nvme_stuck {
@@ -124,6 +125,7 @@ struct nvme_qpair {
 	uint32_t inflight; /* commands sent and not reaped; written by the owner */
 	uint32_t space; /* commands that certainly fit now (list pages aside); kept by submit and reap */
 	bool huge; /* rings in a hugepage */
+	struct nvme_tally *tally; /* NULL: none is kept */
 	uint64_t nr_doorbells; /* statistics, written by the owner */
 	uint64_t nr_unknown_cid; /* completions that match no command: counted, never delivered */
 };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Completing operations: the engine's hot path, with the lane's lock held. Items of a batch mostly end in runs that
- * are alike, so what they have in common (references, statistics, the batch's tail) is settled once a run.
+ * are alike, so what they have in common (references, statistics, the batch's tail) is settled once a run. All that one
+ * call finds came back at one time, as far as the tallies are concerned: the clock is read once.
  */
 #include "nvme/chan.h"
 #include "nvme/end.h"
+#include "nvme/tally.h"
 
 #define REAP 64
 
@@ -12,10 +14,14 @@ struct run {
 	struct nvme_batch *batch; /* NULL: none */
 	struct mem_map *map;
 	struct nvme_ns *ns;
+	struct nvme_tally *tally; /* NULL: none */
+	int64_t sent_ns;
 	uint64_t nbytes;
+	uint32_t each; /* bytes of each */
 	uint32_t n;
 	uint32_t tail; /* of the batch's ring, with this run */
 	uint8_t opcode;
+	uint8_t cls;
 };
 
 static inline void count_done(struct nvme_lane_stats *st, uint8_t opcode, uint32_t n, uint64_t nbytes)
@@ -42,18 +48,25 @@ static void run_settle(struct nvme_lane *l, struct run *r)
 		return;
 	r->batch = NULL;
 	count_done(&l->st, r->opcode, r->n, r->nbytes);
+	if (r->tally)
+		nvme_tally_add(r->tally, r->cls, r->opcode, r->each, r->n, false, l->reaped_at - r->sent_ns);
 	nvme_puts_add(l, r->map, r->ns, r->n);
 	nvme_batch_publish(l, b, r->tail);
 }
 
-static void run_begin(struct run *r, const struct nvme_op *op)
+static void run_begin(struct run *r, const struct nvme_op *op, const struct nvme_done *d,
+		      struct nvme_tally *tally)
 {
 	*r = (struct run){
 		.batch = op->batch,
 		.map = op->map,
 		.ns = op->ns,
 		.tail = atomic_load_explicit(&op->batch->ring_tail, memory_order_relaxed),
+		.tally = tally,
+		.sent_ns = d->sent_ns,
+		.each = d->nbytes,
 		.opcode = op->opcode,
+		.cls = nvme_op_class(op),
 	};
 }
 
@@ -66,13 +79,14 @@ static inline bool plain(const struct nvme_op *op, const struct nvme_done *d)
 
 /* It ends as nvme_op_end() would end it. */
 static inline void end_plain(struct nvme_lane *l, struct run *r, struct nvme_op *op,
-			     const struct nvme_done *d)
+			     const struct nvme_done *d, struct nvme_tally *tally)
 {
 	struct nvme_batch *b = op->batch;
 
-	if (unlikely(b != r->batch || op->map != r->map || op->ns != r->ns || op->opcode != r->opcode)) {
+	if (unlikely(b != r->batch || op->map != r->map || op->ns != r->ns || op->opcode != r->opcode ||
+		     d->sent_ns != r->sent_ns || d->nbytes != r->each || nvme_op_class(op) != r->cls)) {
 		run_settle(l, r);
-		run_begin(r, op);
+		run_begin(r, op, d, tally);
 	}
 	op->inflight = 0;
 	op->done += d->nbytes;
@@ -84,8 +98,12 @@ static inline void end_plain(struct nvme_lane *l, struct run *r, struct nvme_op 
 }
 
 /* One command of its operation came back. */
-static void command_done(struct nvme_lane *l, struct nvme_op *op, const struct nvme_done *d)
+static void command_done(struct nvme_lane *l, struct nvme_op *op, const struct nvme_done *d,
+			 struct nvme_tally *tally)
 {
+	if (tally)
+		nvme_tally_add(tally, nvme_op_class(op), op->opcode, d->nbytes, 1, d->status,
+			       l->reaped_at - d->sent_ns);
 	count_done(&l->st, op->opcode, 1, d->status ? 0 : d->nbytes);
 	op->inflight--;
 	if (unlikely(nvme_op_state(op) == NVME_OP_STRAY)) {
@@ -101,23 +119,28 @@ static void command_done(struct nvme_lane *l, struct nvme_op *op, const struct n
 		nvme_op_end(l, op);
 }
 
-static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp)
+static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamped)
 {
 	struct nvme_done done[REAP];
+	struct nvme_tally *const tally = qp->tally;
 	struct run r = { 0 };
 	uint32_t n, total = 0;
 
 	do {
 		n = qp->ops->reap(qp, done, REAP);
+		if (n && tally && !*stamped) {
+			l->reaped_at = now_ns();
+			*stamped = true;
+		}
 		for (uint32_t k = 0; k < n; k++) {
 			struct nvme_op *op = done[k].owner;
 
 			if (likely(plain(op, &done[k]))) {
-				end_plain(l, &r, op, &done[k]);
+				end_plain(l, &r, op, &done[k], tally);
 				continue;
 			}
 			run_settle(l, &r);
-			command_done(l, op, &done[k]);
+			command_done(l, op, &done[k], tally);
 		}
 		total += n;
 	} while (n == REAP && !(l->sink && l->sink->n >= l->sink->max));
@@ -128,15 +151,16 @@ static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp)
 uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold)
 {
 	uint32_t total = 0;
+	bool stamped = false;
 
 	for (uint32_t i = 0; i < l->nr_qp; i++)
 		if (l->qp[i]->inflight)
-			total += reap_one(l, l->qp[i]);
+			total += reap_one(l, l->qp[i], &stamped);
 	if (total) {
 		nvme_lane_add_inflight(l, -total);
 		nvme_puts_flush(&l->puts);
 		if (l->pending[0].head || l->pending[1].head)
-			nvme_lane_pump(l, now_ns(), hold);
+			nvme_lane_pump(l, stamped ? l->reaped_at : now_ns(), hold);
 	}
 	return total;
 }

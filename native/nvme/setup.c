@@ -2,6 +2,7 @@
 /* From an enabled controller to connected queue pairs; a reset takes the same steps. */
 #include "nvme/ctrl.h"
 #include "nvme/status.h"
+#include "nvme/tally.h"
 
 #define GENERAL_LISTS 32
 #define BATCH_LISTS 128
@@ -152,6 +153,8 @@ int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 
 	c->nr_batch = n > 3 ? min_u32(c->p.batch_queues, n - 3) : 0;
 	c->huge = c->nr_batch > 0;
+	if (!c->p.no_tallies && nvme_tallies_new(n, &c->tallies))
+		return nvme_err_set(err, -ENOMEM, 0, "no memory for the statistics of %u queue pairs", n);
 	for (uint32_t i = 0; i < n; i++) {
 		bool batch = is_batch(c, i);
 		struct nvme_qpair_conf conf = {
@@ -165,6 +168,8 @@ int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 		};
 		int rc = c->ops->qpair_new(c, &conf, &c->q[i].qp);
 
+		if (!rc && c->tallies)
+			c->q[i].qp->tally = nvme_tally_of(c->tallies, i, &conf);
 		if (rc)
 			return nvme_err_set(err, rc, 0,
 					    "queue pair %u of %u (depth %u) cannot be made (errno %d)", i + 1,

@@ -284,6 +284,7 @@ static uint32_t qpair_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_
 			.dw0 = le32_get(cqe->dw0),
 			.status = NVME_CQE_STATUS(dw3),
 			.cid = tr->cid,
+			.sent_ns = tr->sent_ns,
 		};
 		give_tracker(q, tr, dw3 & mask);
 	}

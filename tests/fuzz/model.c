@@ -187,8 +187,11 @@ static uint32_t shim_reap(struct nvme_qpair *qp, struct nvme_done *out, uint32_t
 			m->unknown++;
 			continue;
 		}
-		want[n++] = (struct nvme_done){ l->owner, l->nbytes, le32_get(e->dw0), (uint16_t)(dw3 >> 17),
-						l->cid };
+		want[n++] = (struct nvme_done){ .owner = l->owner,
+						.nbytes = l->nbytes,
+						.dw0 = le32_get(e->dw0),
+						.status = (uint16_t)(dw3 >> 17),
+						.cid = l->cid };
 		drop(m, l);
 	}
 	got = m->real->reap(qp, out, max);

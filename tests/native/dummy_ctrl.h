@@ -27,6 +27,7 @@ struct dummy_qpair {
 	struct nvme_sqe raw[DUMMY_DEPTH_MAX];
 	void *raw_owner[DUMMY_DEPTH_MAX];
 	uint32_t nr_io, nr_raw;
+	int64_t sent_ns; /* it is served in the call that sends it */
 	struct nvme_done done[DUMMY_DEPTH_MAX]; /* ring of completions */
 	struct nvme_done held[8]; /* event requests */
 	uint32_t nr_held;
@@ -237,7 +238,7 @@ static inline uint32_t dummy_submit(struct nvme_qpair *qp, struct nvme_io *ios, 
 	struct dummy_qpair *q = dummy_qp(qp);
 	uint32_t i;
 
-	(void)now;
+	q->sent_ns = now;
 	for (i = 0; i < n && qp->space; i++, qp->space--, qp->inflight++) {
 		ios[i].cid = q->next_cid++;
 		q->io[q->nr_io++] = ios[i];
@@ -271,6 +272,7 @@ static inline void dummy_kick(struct nvme_qpair *qp, bool hold)
 		dummy_post(q, (struct nvme_done){ .owner = q->io[i].owner,
 						  .nbytes = q->io[i].nbytes,
 						  .cid = q->io[i].cid,
+						  .sent_ns = q->sent_ns,
 						  .status = dummy_io(q, &q->io[i]) });
 	for (uint32_t i = 0; i < q->nr_raw; i++) {
 		struct nvme_done done = { .owner = q->raw_owner[i] };

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What each queue pair has done: commands, bytes, failures and a latency histogram for every combination of class,
+ * opcode and size that it met. One writer at a time, whoever holds the pair's lane; anybody reads, word by word, also
+ * from another process when the memory is a file (docs/observability.md has the layout). Nothing here stops I/O.
+ *
+ * The cost of a run of commands that are alike: two lines of this core's own, the row's head and one bucket.
+ */
+#ifndef NVME_TALLY_H
+#define NVME_TALLY_H
+
+#include <stdatomic.h>
+
+#include "spec/nvme.h"
+#include "support/util.h"
+
+#define TALLY_MAGIC "UGDSTALY"
+#define TALLY_VERSION 1
+#define TALLY_CLASSES 4
+#define TALLY_OPCODES 16
+#define TALLY_SIZES 12 /* up to 4 KiB, 8 KiB and so on; the last one: any more */
+#define TALLY_ANY 0xff /* a row for all that found no row of its own */
+
+/* Buckets: steps of 16 ns up to 512 ns, then 16 to an octave (6 % wide) up to 2^37 ns; the last one: any more. */
+#define TALLY_UNIT_SHIFT 4
+#define TALLY_SUB_SHIFT 4
+#define TALLY_BUCKETS 480
+
+struct tally_row {
+	_Atomic uint32_t used; /* set last, with release */
+	uint16_t qid;
+	uint8_t cls, opcode, size; /* TALLY_ANY */
+	uint8_t pad[7];
+	_Atomic uint64_t commands, bytes, failed, sum_ns, max_ns, reserved;
+	_Atomic uint64_t bucket[TALLY_BUCKETS];
+};
+
+struct tally_pair {
+	uint16_t qid, vector;
+	uint8_t kind, qprio;
+	uint16_t pad;
+	uint32_t depth;
+	uint32_t pad2;
+	uint64_t reserved[6];
+	_Atomic uint64_t
+		sent; /* commands; less the rows' commands and what was forgotten: those at the device */
+	_Atomic uint64_t forgotten; /* by a reset or a removal */
+	uint64_t reserved2[6];
+};
+
+/* The beginning of the memory. Where things lie is said here, so that a reader needs the version alone. */
+struct tally_head {
+	char magic[8];
+	uint32_t version, head_bytes;
+	uint32_t pid, nr_pairs;
+	uint64_t started; /* the process, as /proc/PID/stat says (clock ticks since boot) */
+	uint64_t opened_ns; /* CLOCK_MONOTONIC */
+	uint64_t nbytes;
+	uint32_t pair_off, pair_bytes;
+	uint32_t row_off, row_bytes;
+	uint32_t max_rows;
+	_Atomic uint32_t nr_rows; /* handed out; each is there once it is used */
+	uint64_t reserved[7];
+};
+
+static_assert(sizeof(struct tally_row) == 64 + 8 * TALLY_BUCKETS, "a head of one line, then the buckets");
+static_assert(sizeof(struct tally_pair) == 128, "what is written often has a line of its own");
+static_assert(sizeof(struct tally_head) == 128, "part of the layout");
+
+struct nvme_tallies;
+
+/* Of one queue pair: its own list of where its rows are. */
+struct nvme_tally {
+	struct nvme_tallies *all;
+	struct tally_pair *pair;
+	struct tally_row *row[TALLY_CLASSES][TALLY_OPCODES][TALLY_SIZES]; /* NULL: none yet */
+};
+
+struct nvme_tallies {
+	struct tally_head *head;
+	struct tally_pair *pairs;
+	struct tally_row *rows;
+	struct nvme_tally *tally; /* one a pair */
+	size_t nbytes;
+	uint32_t max_rows; /* our own copy: others may write the file */
+};
+
+struct nvme_qpair_conf;
+/* For @n pairs. */
+int nvme_tallies_new(uint32_t n, struct nvme_tallies **ret);
+void nvme_tallies_free(struct nvme_tallies *all);
+/* Tell whose tally @i is. */
+struct nvme_tally *nvme_tally_of(struct nvme_tallies *all, uint32_t i, const struct nvme_qpair_conf *conf);
+/* Bytes in use; of these at most @max are copied. */
+size_t nvme_tallies_copy(const struct nvme_tallies *all, void *to, size_t max);
+/* The row for what has none yet. */
+struct tally_row *nvme_tally_row(struct nvme_tally *t, uint32_t cls, uint32_t opcode, uint32_t size);
+
+/* There is one writer: a load and a store, no locked instruction. */
+static inline void tally_add(_Atomic uint64_t *word, uint64_t n)
+{
+	atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+static inline uint32_t tally_size(uint32_t nbytes)
+{
+	uint32_t over = (nbytes - 1) >> 12, k = over ? 32 - (uint32_t)__builtin_clz(over) : 0;
+
+	return !nbytes ? 0 : min_u32(k, TALLY_SIZES - 1);
+}
+
+static inline uint32_t tally_bucket(int64_t ns)
+{
+	uint64_t v = (uint64_t)(ns < 0 ? 0 : ns) >> TALLY_UNIT_SHIFT;
+	uint32_t shift = 59 - (uint32_t)__builtin_clzll(v | 16);
+
+	return min_u32((shift << TALLY_SUB_SHIFT) + (uint32_t)(v >> shift), TALLY_BUCKETS - 1);
+}
+
+/* @n commands of @each bytes were sent at one time and came back at one time, @ns later. */
+static inline void nvme_tally_add(struct nvme_tally *t, uint32_t cls, uint32_t opcode, uint32_t each,
+				  uint32_t n, bool failed, int64_t ns)
+{
+	uint32_t size = tally_size(each);
+	struct tally_row *row = t->row[cls][opcode & (TALLY_OPCODES - 1)][size];
+
+	if (unlikely(!row))
+		row = nvme_tally_row(t, cls, opcode & (TALLY_OPCODES - 1), size);
+	tally_add(&row->commands, n);
+	if (likely(!failed))
+		tally_add(&row->bytes, (uint64_t)each * n);
+	else
+		tally_add(&row->failed, n);
+	ns = ns < 0 ? 0 : ns;
+	tally_add(&row->sum_ns, (uint64_t)ns * n);
+	if (unlikely((uint64_t)ns > atomic_load_explicit(&row->max_ns, memory_order_relaxed)))
+		atomic_store_explicit(&row->max_ns, (uint64_t)ns, memory_order_relaxed);
+	tally_add(&row->bucket[tally_bucket(ns)], n);
+}
+
+#endif
