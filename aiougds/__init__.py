@@ -77,6 +77,7 @@ from aiougds._stats import Capabilities, ControllerInfo, Quarantined, Statistics
 from aiougds._stream_event import GPUEvent, StreamEvent, gpu_event
 from aiougds._stream_group import StreamGroup
 from aiougds._stream_op import StreamOperation, StreamState
+from aiougds._tallies import LatencyHistogram, QueueStatistics
 
 __version__ = "0.1.0"
 
@@ -118,6 +119,7 @@ __all__ = [
     "GPUMemoryError",
     "GPUUnavailableError",
     "GraphCaptureError",
+    "LatencyHistogram",
     "MediaError",
     "MemoryFreedError",
     "MemoryLayoutError",
@@ -139,6 +141,7 @@ __all__ = [
     "OptionError",
     "PathError",
     "Quarantined",
+    "QueueStatistics",
     "RangeBusyError",
     "RangeError",
     "ReadOnlyError",

@@ -62,6 +62,7 @@ def _open_params(options: OpenOptions) -> CData:
         | (0 if options.shadow_doorbells else lib.UGDS_OPEN_NO_SHADOW)
         | (0 if options.hugepages else lib.UGDS_OPEN_NO_HUGEPAGE)
         | (lib.UGDS_OPEN_WRR if options.arbitration == "wrr" else 0)
+        | (0 if options.statistics else lib.UGDS_OPEN_NO_TALLIES)
     )
     p.io_queues = options.queues
     spare = options.queues // 4

@@ -55,6 +55,7 @@ class OpenKeywords(TypedDict, total=False):
     arbitration: Arbitration
     queue_priority: Priority
     require_direct: bool
+    statistics: bool
     gpu_cache_bytes: int
     gpu_cache_entries: int
 
@@ -113,6 +114,8 @@ class OpenOptions:
     """QPRIO of the queues; means something with ``arbitration="wrr"``."""
     require_direct: bool = False
     """Raise CapabilityError unless a device does the DMA."""
+    statistics: bool = True
+    """Keep what each queue pair did: latencies by class, command and size."""
     gpu_cache_bytes: int = field(default=16 << 30, metadata=_limits(0, 1 << 62))
     """GPU memory that ``register(..., cached=True)`` keeps registered, at most."""
     gpu_cache_entries: int = field(default=256, metadata=_limits(1, 1 << 20))

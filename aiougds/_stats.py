@@ -6,7 +6,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from aiougds._ffi import ffi, lib, text
+from aiougds._ffi import NULL, ffi, lib, text
+from aiougds._tallies import (
+    Command,
+    LatencyHistogram,
+    QueueStatistics,
+    ServiceClass,
+    added,
+    read_head,
+    read_pairs,
+    read_rows,
+)
 
 if TYPE_CHECKING:
     from aiougds._device import Device
@@ -156,6 +166,28 @@ class Statistics:
     bounces: int
     """Requests copied because of unaligned memory or edges."""
     bounced_bytes: int
+    queues: tuple[QueueStatistics, ...] = ()
+    """The I/O queue pairs; none with ``statistics=False``."""
+    latencies: tuple[LatencyHistogram, ...] = ()
+    """One for each queue pair, class, command and size that there was."""
+
+    def latency(
+        self,
+        command: Command | None = None,
+        *,
+        service_class: ServiceClass | None = None,
+        queue_id: int | None = None,
+        max_bytes: int | None = None,
+    ) -> LatencyHistogram:
+        """Return these latencies as one histogram; None: of any."""
+        return added(
+            row
+            for row in self.latencies
+            if command in (None, row.command)
+            and service_class in (None, row.service_class)
+            and queue_id in (None, row.queue_id)
+            and max_bytes in (None, row.max_bytes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +268,26 @@ def controller_info(device: Device) -> ControllerInfo:
     )
 
 
+def _tallies(
+    device: Device,
+) -> tuple[tuple[QueueStatistics, ...], tuple[LatencyHistogram, ...]]:
+    room = lib.ugds_ctrl_tallies(device.ptr, NULL, 0)
+    if room <= 0:  # none are kept, or it was closed just now
+        return (), ()
+    room += 1 << 16  # there may be more by then
+    words = ffi.new("uint64_t[]", room // 8)
+    room = min(lib.ugds_ctrl_tallies(device.ptr, words, room // 8 * 8), room)
+    if room <= 0:
+        return (), ()
+    memory = memoryview(ffi.buffer(words, room))
+    head = read_head(memory)
+    rows = read_rows(memory, head)
+    return read_pairs(memory, head, rows), rows
+
+
 def statistics(device: Device) -> Statistics:
     """Read them."""
+    queues, latencies = _tallies(device)
     stats = device.stats()
     return Statistics(
         reads=stats.reads,
@@ -266,6 +316,8 @@ def statistics(device: Device) -> Statistics:
         jit_pins=device.jit_pins,
         bounces=device.bounces,
         bounced_bytes=device.bounced_bytes,
+        queues=queues,
+        latencies=latencies,
     )
 
 

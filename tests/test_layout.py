@@ -27,7 +27,7 @@ PYTHON_LAYERS = (
     {"_errors", "_explain", "_interpreter", "_native", "_status"},
     {"_address", "_lies", "_options"},
     {"_ffi"},
-    {"_buffer", "_dlpack", "_gpu", "_home", "_request", "_stats"},
+    {"_buffer", "_dlpack", "_gpu", "_home", "_request", "_stats", "_tallies"},
     {"_completion", "_completion_thread", "_completion_trio", "_polling"},
     {"_channel", "_scheduler"},
 )

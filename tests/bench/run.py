@@ -15,6 +15,7 @@ from bench.stage import Stage, system
 
 GROUPS = (
     "cycles",
+    "tallies",
     "lone",
     "cold",
     "overhead",
