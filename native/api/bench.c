@@ -28,8 +28,8 @@ static int run(struct nvme_chan *ch, struct nvme_batch *b, struct nvme_ns *ns, u
 		for (uint32_t i = 0; i < n; i++, at = at + 1 == blocks ? 0 : at + 1)
 			offs[i] = (int64_t)(at * BENCH_IO);
 		t0 = ticks_now();
-		rc = n ? nvme_batch_submit_array(b, ns, NVME_IO_READ, false, map, offs, offs, BENCH_IO, n, 0,
-						 &bad)
+		rc = n ? nvme_batch_submit_array(b, ns, NVME_IO_READ, false, NVME_FLOW_NORMAL, map, offs,
+						 offs, BENCH_IO, n, 0, &bad)
 		       : 0;
 		t1 = ticks_now();
 		if (rc < 0)

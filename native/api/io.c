@@ -126,6 +126,13 @@ int ugds_batch_free(struct ugds_batch *b) { return nvme_batch_free(batch_of(b));
 
 uint64_t ugds_batch_token(struct ugds_batch *b) { return nvme_op_token(batch_of(b)->handle); }
 
+static uint8_t flow_of(uint64_t op)
+{
+	return op & UGDS_F_LATENCY	? NVME_FLOW_LATENCY
+	       : op & UGDS_F_BACKGROUND ? NVME_FLOW_BACKGROUND
+					: NVME_FLOW_NORMAL;
+}
+
 static void get_req(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
 {
 	const struct ugds_req *r = &((const struct ugds_req *)ctx)[i];
@@ -138,6 +145,7 @@ static void get_req(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
 		.cookie = r->cookie,
 		.opcode = r->op & 0xff,
 		.fua = r->op & UGDS_F_FUA,
+		.flow = flow_of(r->op),
 	};
 }
 
@@ -151,8 +159,8 @@ int64_t ugds_batch_submit_array(struct ugds_batch *b, struct ugds_ns *ns, uint32
 				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes,
 				uint32_t n, uint64_t cookie0, uint32_t *ret_bad)
 {
-	return nvme_batch_submit_array(batch_of(b), ns_of(ns), op & 0xff, op & UGDS_F_FUA, map, offsets,
-				       buf_offsets, nbytes, n, cookie0, ret_bad);
+	return nvme_batch_submit_array(batch_of(b), ns_of(ns), op & 0xff, op & UGDS_F_FUA, flow_of(op), map,
+				       offsets, buf_offsets, nbytes, n, cookie0, ret_bad);
 }
 
 int ugds_batch_harvest(struct ugds_batch *b, struct ugds_completion *out, uint32_t max)

@@ -31,6 +31,7 @@ struct ugds_error {
 #define UGDS_OPEN_NO_SHADOW 0x2 /* leave Doorbell Buffer Config off though advertised */
 #define UGDS_OPEN_NO_HUGEPAGE 0x4
 #define UGDS_OPEN_NO_TALLIES 0x10 /* keep counters only, no statistics of queue pairs */
+#define UGDS_OPEN_FIFO 0x40 /* first in, first out: neither classes nor chunks */
 #define UGDS_OPEN_WRR 0x8 /* weighted round robin arbitration (refused where CAP.AMS lacks it) */
 
 struct ugds_open_params {
@@ -46,7 +47,10 @@ struct ugds_open_params {
 	uint32_t wrr_weights; /* low 7:0, medium 15:8, high 23:16, zero based */
 	/* Of a command that failed without Do Not Retry, nor is to wait for longer than hang_io_ns; 0: none. */
 	uint32_t retries;
-	uint32_t reserved;
+	uint32_t
+		chunk; /* bytes of a command of background work, and of large work beside small; 0: 256 KiB */
+	uint64_t bulk_bytes; /* of large operations at the device, for each channel; 0: 32 MiB */
+	uint64_t background_bytes; /* of the background class; 0: 4 MiB */
 	uint64_t spin_ns; /* inline budget */
 	uint64_t hang_io_ns;
 	uint64_t hang_admin_ns;
@@ -333,6 +337,8 @@ uint32_t ugds_chan_inflight(struct ugds_chan *ch);
 #define UGDS_F_NOSPIN 0x200 /* this one: never spin (interrupt mode) */
 #define UGDS_F_SPIN 0x400 /* this one: spin up to the inline budget */
 #define UGDS_F_POLL 0x800 /* this one: through the polling executor */
+#define UGDS_F_LATENCY 0x1000 /* of the latency class */
+#define UGDS_F_BACKGROUND 0x2000 /* of the background class */
 
 /* Answers at or above this mean "in flight": the operation's token is the rest. */
 #define UGDS_PENDING 0x4000000000000000
@@ -392,7 +398,7 @@ struct ugds_req {
 	uint64_t nbytes;
 	uint64_t offset;
 	uint64_t cookie;
-	uint64_t op; /* UGDS_OP_* | UGDS_F_FUA */
+	uint64_t op; /* UGDS_OP_* | UGDS_F_FUA | a class: that of the first request is the submission's */
 };
 
 /* A reusable context for at most @capacity operations submitted and not harvested. */

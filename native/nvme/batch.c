@@ -52,7 +52,7 @@ int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret)
 	b->timer.is_batch = b->grace.is_batch = b->grace.is_grace = true;
 	b->next = ch->batches;
 	ch->batches = b;
-	if (ch->owns && ch->own.nr_qp == 1)
+	if (ch->owns && !ch->own.pair[NVME_FLOW_BATCH])
 		nvme_lane_lease(&ch->own, NVME_QPAIR_BATCH);
 	*ret = b;
 	return 0;
@@ -230,6 +230,49 @@ static void undo(struct nvme_batch *b, uint32_t filled, struct run *r)
 		mem_put(r->m, r->spare);
 }
 
+/* Items to be queued together. */
+struct chain {
+	struct nvme_op *first, *last, **tail;
+	uint32_t n;
+	uint8_t flow, qp;
+};
+
+static void chain_begin(struct chain *c, const struct nvme_lane *l, uint8_t flow)
+{
+	c->flow = flow == NVME_FLOW_NORMAL && l->pair[NVME_FLOW_BATCH] ? NVME_FLOW_BATCH : flow;
+	c->qp = l->pair[c->flow];
+	c->tail = l->pending[c->flow].tail;
+}
+
+static inline void chain_add(struct chain *c, struct nvme_op *op)
+{
+	op->flow = c->flow;
+	op->qp = c->qp;
+	op->next = NULL;
+	op->pprev = c->tail;
+	nvme_op_set(op, NVME_OP_QUEUED);
+	if (c->last)
+		c->last->next = op;
+	else
+		c->first = op;
+	c->tail = &op->next;
+	c->last = op;
+	c->n++;
+}
+
+static inline void chain_push(struct chain *c, struct nvme_op *op)
+{
+	op->next = c->first;
+	c->first = op;
+	c->last = c->last ? c->last : op;
+}
+
+static void chain_splice(const struct chain *c, struct nvme_lane *l)
+{
+	if (c->n)
+		nvme_lane_splice(l, c->flow, c->first, c->last, c->n);
+}
+
 int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx,
 			  uint32_t n, uint32_t *ret_bad)
 {
@@ -237,9 +280,9 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 	struct nvme_ctrl *c = ch->ctrl;
 	struct nvme_lane *l = &ch->own;
 	const bool direct = ch->owns;
-	const uint8_t qp = direct && l->nr_qp > 1;
-	struct nvme_op *first = NULL, *last = NULL, **tail = &first;
+	struct chain light = { 0 }, heavy = { 0 };
 	struct run r = { 0 };
+	uint8_t flow = NVME_FLOW_NORMAL;
 	bool small = false;
 	int64_t now;
 	int err = 0;
@@ -253,7 +296,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 	now = now_ns();
 	if (direct) { /* items are filled and queued in one go: whoever looks at the batch does so under the lock */
 		owner_lock(&l->lock);
-		tail = l->pending[qp].tail;
+		chain_begin(&heavy, l, NVME_FLOW_BULK);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
@@ -261,6 +304,11 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 		struct mem_map *m = NULL;
 
 		get(ctx, i, &q);
+		if (!i) {
+			flow = c->p.fifo ? NVME_FLOW_NORMAL : q.flow;
+			if (direct)
+				chain_begin(&light, l, flow);
+		}
 		if (nvme_opcode_has_data(q.opcode)) {
 			m = run_get(&c->mem, &r, q.map, n - i);
 			err = m ? 0 : mem_refusal(&c->mem, q.map);
@@ -282,35 +330,27 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 		op->cookie = q.cookie;
 		op->gen = b->round;
 		op->exec = !direct;
+		op->flow = flow;
 		small |= q.nbytes <= NVME_STEP_MOST && q.opcode == NVME_IO_READ;
-		if (direct) {
-			op->qp = qp;
-			op->next = NULL;
-			op->pprev = tail;
-			nvme_op_set(op, NVME_OP_QUEUED);
-			if (last)
-				last->next = op;
-			else
-				first = op;
-			tail = &op->next;
-			last = op;
-		} else { /* the executor's stack is taken newest first */
-			op->next = first;
-			first = op;
-			last = last ? last : op;
-		}
+		if (direct)
+			chain_add(flow == NVME_FLOW_NORMAL && nvme_is_bulk(l, op) ? &heavy : &light, op);
+		else /* the executor's stack is taken newest first */
+			chain_push(&light, op);
 	}
 	if (r.spare)
 		mem_put(r.m, r.spare);
 	atomic_fetch_add_explicit(&ns->ref, n, memory_order_relaxed);
 	ch->inflight += n;
 	b->start = now;
+	if (unlikely(flow == NVME_FLOW_LATENCY))
+		nvme_sched_hurry(l, now);
 	if (direct) {
-		nvme_lane_splice(l, &l->pending[qp], first, last, n);
+		chain_splice(&light, l);
+		chain_splice(&heavy, l);
 		nvme_batch_start(b, n, now, small);
 	} else {
 		ch->away += n;
-		nvme_exec_post(ch->exec, first, last);
+		nvme_exec_post(ch->exec, light.first, light.last);
 	}
 	b->free_n -= n;
 	if (!direct)

@@ -85,7 +85,7 @@ struct common {
 };
 
 static void common_init(struct common *c, struct nvme_batch *b, struct nvme_ns *ns, struct mem_map *m,
-			const struct array *a, uint64_t cookie, uint8_t qp, bool sent)
+			const struct array *a, uint64_t cookie, uint8_t flow, uint8_t qp, bool sent)
 {
 	c->ops = b->ops;
 	c->free = b->free_idx + b->free_n - 1;
@@ -103,6 +103,7 @@ static void common_init(struct common *c, struct nvme_batch *b, struct nvme_ns *
 		.opcode = (uint8_t)a->opcode,
 		.outcome = NVME_DONE,
 		.qp = qp,
+		.flow = flow,
 		.exec = !b->chan->owns,
 		.more = !sent,
 	};
@@ -145,7 +146,7 @@ static inline uint32_t send_now(struct nvme_lane *l, const struct common *c, con
 	uint32_t done = 0;
 
 	while (done < n) {
-		uint32_t k, sent, max = min_u32(min_u32(SEND, n - done), qp->space);
+		uint32_t k, sent, max = min_u32(min_u32(SEND, n - done), nvme_lane_space(l, qp, c->op.flow));
 
 		for (k = 0; k < max; k++) {
 			struct nvme_op *op = fill(c, a, done + k);
@@ -181,8 +182,9 @@ static void post_all(struct nvme_chan *ch, const struct common *c, const struct 
 }
 
 int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua,
-				uint64_t map, const int64_t *offsets, const int64_t *buf_offsets,
-				uint64_t nbytes, uint32_t n, uint64_t cookie0, uint32_t *ret_bad)
+				uint8_t flow, uint64_t map, const int64_t *offsets,
+				const int64_t *buf_offsets, uint64_t nbytes, uint32_t n, uint64_t cookie0,
+				uint32_t *ret_bad)
 {
 	const struct array a = { offsets, buf_offsets, nbytes, opcode, fua };
 	struct nvme_chan *ch = b->chan;
@@ -209,26 +211,32 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 		mem_put(m, n);
 		return err;
 	}
+	if (unlikely(c->p.fifo))
+		flow = NVME_FLOW_NORMAL;
 	atomic_fetch_add_explicit(&ns->ref, n, memory_order_relaxed);
 	ch->inflight += n;
 	b->start = now = now_ns();
+	if (unlikely(flow == NVME_FLOW_LATENCY))
+		nvme_sched_hurry(l, now);
 	if (ch->owns) {
-		const uint8_t idx = l->nr_qp > 1;
+		const bool quick = flow == NVME_FLOW_NORMAL && nbytes <= l->sched.heavy_above;
+		const uint8_t kept = quick && l->pair[NVME_FLOW_BATCH] ? NVME_FLOW_BATCH : flow;
+		const uint8_t idx = l->pair[kept];
 		uint32_t done = 0;
 
 		owner_lock(&l->lock);
-		if (nbytes <= ns->max_bytes && !l->pending[idx].head && !l->failed &&
+		if (quick && nbytes <= ns->max_bytes && !l->pending[kept].head && !l->failed &&
 		    l->qp[idx]->ops->submit_run) {
-			common_init(&common, b, ns, m, &a, cookie0, idx, true);
+			common_init(&common, b, ns, m, &a, cookie0, kept, idx, true);
 			done = send_now(l, &common, &a, n, now);
 		}
 		if (done < n)
-			common_init(&common, b, ns, m, &a, cookie0, idx, false);
+			common_init(&common, b, ns, m, &a, cookie0, flow, idx, false);
 		for (; done < n; done++)
 			nvme_lane_queue(l, fill(&common, &a, done));
 		nvme_batch_start(b, n, now, nbytes <= NVME_STEP_MOST && opcode == NVME_IO_READ);
 	} else {
-		common_init(&common, b, ns, m, &a, cookie0, 0, false);
+		common_init(&common, b, ns, m, &a, cookie0, flow, 0, false);
 		post_all(ch, &common, &a, n);
 	}
 	b->free_n -= n;

@@ -46,7 +46,9 @@ struct nvme_chan {
 	struct nvme_op *free_ops;
 	uint32_t inflight; /* operations not collected (batches: their items) */
 	uint32_t away; /* of these, what others run: the executor, housekeeping */
-	int64_t est_ns[16]; /* running median of latency by size class: what adaptive decides by */
+	struct nvme_chan_sched sched;
+	int64_t est_ns
+		[NVME_SIZE_CLASSES]; /* running median of latency by size class: what adaptive decides by */
 	struct nvme_batch *batches;
 	struct nvme_op last; /* the last operation that ended inside a call */
 	_Atomic bool orphan;
@@ -147,6 +149,7 @@ struct nvme_batch_req {
 	uint64_t map, buf_off, nbytes, offset, cookie;
 	uint32_t opcode;
 	bool fua;
+	uint8_t flow; /* that of its class; the first request's is taken */
 };
 int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret);
 int nvme_batch_free(struct nvme_batch *b);
@@ -155,8 +158,9 @@ typedef void nvme_batch_get(const void *ctx, uint32_t i, struct nvme_batch_req *
 int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx,
 			  uint32_t n, uint32_t *ret_bad);
 int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua,
-				uint64_t map, const int64_t *offsets, const int64_t *buf_offsets,
-				uint64_t nbytes, uint32_t n, uint64_t cookie0, uint32_t *ret_bad);
+				uint8_t flow, uint64_t map, const int64_t *offsets,
+				const int64_t *buf_offsets, uint64_t nbytes, uint32_t n, uint64_t cookie0,
+				uint32_t *ret_bad);
 int nvme_batch_notify(struct nvme_batch *b, uint32_t n);
 void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns); /* 0: none */
 int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns);

@@ -63,6 +63,7 @@ static inline int nvme_check(struct nvme_ctrl *c, struct nvme_ns *ns, struct mem
 	op->flags = fua ? NVME_OPF_FUA : 0;
 	op->opcode = (uint8_t)opcode;
 	op->outcome = NVME_DONE;
+	op->flow = NVME_FLOW_NORMAL;
 	op->more = true;
 	op->silent = false;
 	nvme_op_set(op, NVME_OP_POSTED);

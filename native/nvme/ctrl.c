@@ -45,6 +45,7 @@ static uint32_t or_default(uint32_t v, uint32_t def) { return v ? v : def; }
 static int take_params(struct nvme_ctrl *c, const struct nvme_open_params *p, struct nvme_err *err)
 {
 	c->p = *p;
+	nvme_sched_init(c);
 	c->p.depth = or_default(p->depth, 128);
 	c->p.batch_depth = or_default(p->batch_depth, 512);
 	c->p.max_transfer = or_default(p->max_transfer, 1u << 20);
@@ -62,6 +63,12 @@ static int take_params(struct nvme_ctrl *c, const struct nvme_open_params *p, st
 		return nvme_err_set(err, -EINVAL, 0,
 				    "arb_burst is %u; it must be 0 to 6 (2^n commands) or 7 (no limit)",
 				    p->arb_burst);
+	c->p.chunk = or_default(p->chunk, 256u << 10);
+	c->p.bulk_bytes = p->bulk_bytes ? p->bulk_bytes : 32u << 20;
+	c->p.background_bytes = p->background_bytes ? p->background_bytes : 4u << 20;
+	if (c->p.chunk < NVME_CHUNK_LEAST || c->p.chunk & (c->p.chunk - 1))
+		return nvme_err_set(err, -EINVAL, 0, "chunk is %u; it must be a power of two, at least %u",
+				    p->chunk, NVME_CHUNK_LEAST);
 	if (p->wrr_weights >> 24)
 		return nvme_err_set(err, -EINVAL, 0, "wrr_weights 0x%x has more than three bytes",
 				    p->wrr_weights);

@@ -9,6 +9,7 @@
 #include "mem/registration.h"
 #include "nvme/ctrl_ops.h"
 #include "nvme/qpair_ops.h"
+#include "nvme/sched.h"
 
 struct nvme_lane;
 struct nvme_chan;
@@ -41,6 +42,10 @@ struct nvme_open_params {
 	uint32_t arb_burst;
 	uint32_t wrr_weights;
 	uint32_t retries;
+	bool fifo; /* neither classes nor chunks */
+	uint32_t chunk; /* of heavy work beside work in a hurry, and of the background class always */
+	uint64_t bulk_bytes; /* at the device, of the normal class */
+	uint64_t background_bytes;
 	int64_t spin_ns;
 	int64_t hang_io_ns;
 	int64_t hang_admin_ns;
@@ -160,6 +165,7 @@ struct nvme_ctrl {
 	int64_t wake_ns;
 
 	struct mem_table mem;
+	struct nvme_sched sched;
 
 	/* queue pairs: [0, nr_qpairs) I/O; the last one is the executor's. Leases under lock. */
 	struct nvme_qpair *admin;

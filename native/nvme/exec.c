@@ -77,7 +77,7 @@ static bool turn(struct nvme_exec *x)
 	atomic_store_explicit(&x->drained, false, memory_order_relaxed);
 	owner_lock(&l->lock);
 	some = take_posted(x);
-	if (l->pending[0].head || l->pending[1].head)
+	if (nvme_lane_waiting(l))
 		some |= nvme_lane_pump(l, now_ns(), false) > 0;
 	some |= nvme_lane_reap(l, false) > 0;
 	if (l->next_timer != INT64_MAX)

@@ -10,6 +10,8 @@
 #define OP_SPIN 0x400u
 #define OP_POLL 0x800u
 #define OP_FUA 0x100u
+#define OP_LATENCY 0x1000u
+#define OP_BACKGROUND 0x2000u
 
 /* Size class of the latency estimates. */
 static inline uint32_t size_class(uint64_t nbytes)
@@ -21,7 +23,11 @@ static inline uint32_t size_class(uint64_t nbytes)
 
 static inline void learn(struct nvme_chan *ch, const struct nvme_op *op, int64_t now)
 {
-	nvme_median(&ch->est_ns[size_class(op->nbytes)], now - op->start);
+	int64_t *est = &ch->est_ns[size_class(op->nbytes)];
+
+	if (unlikely(nvme_sched_heavy(ch->ctrl)) && op->flow <= NVME_FLOW_LATENCY)
+		nvme_sched_feel(ch->ctrl, &ch->sched, size_class(op->nbytes), *est, now - op->start);
+	nvme_median(est, now - op->start);
 }
 
 static enum nvme_mode mode_of(const struct nvme_chan *ch, uint32_t flags)
@@ -125,6 +131,25 @@ static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode
 	return INT64_MIN;
 }
 
+static void classify(struct nvme_chan *ch, struct nvme_op *op, uint32_t flags)
+{
+	if (ch->ctrl->p.fifo)
+		return;
+	if (flags & OP_BACKGROUND) {
+		op->flow = NVME_FLOW_BACKGROUND;
+		return;
+	}
+	op->flow = NVME_FLOW_LATENCY;
+	if (unlikely(!ch->own.sched.keep))
+		nvme_sched_keep(&ch->own);
+}
+
+static void hurry(struct nvme_chan *ch, const struct nvme_op *op)
+{
+	if (op->flow == NVME_FLOW_LATENCY || (op->flow == NVME_FLOW_NORMAL && op->nbytes <= NVME_HEAVY_BYTES))
+		nvme_sched_hurry(&ch->own, op->start);
+}
+
 int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uint64_t buf_off,
 		     uint64_t nbytes, uint64_t offset, uint32_t flags)
 {
@@ -157,6 +182,10 @@ int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uin
 	}
 	op->exec = false;
 	op->start = now_ns();
+	if (unlikely(flags & (OP_LATENCY | OP_BACKGROUND)))
+		classify(ch, op, flags);
+	if (unlikely(op->start - ch->own.sched.hurry > NSEC_PER_MSEC))
+		hurry(ch, op);
 	atomic_fetch_add_explicit(&ns->ref, 1, memory_order_relaxed);
 	if (likely(ch->owns && mode != NVME_MODE_POLL)) {
 		res = run_direct(ch, op, mode);
@@ -265,7 +294,7 @@ uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max
 		take_ended(ch);
 		sink.n += take_ready(ch, out + sink.n, max - sink.n);
 	}
-	if (ch->mode == NVME_MODE_ADAPTIVE)
+	if (ch->mode == NVME_MODE_ADAPTIVE || unlikely(nvme_sched_heavy(ch->ctrl)))
 		for (uint32_t i = 0; i < sink.n; i++) {
 			if (out[i]->flags & NVME_OPF_ADMIN || out[i]->silent)
 				continue;

@@ -12,31 +12,47 @@
 /* Batch items go to the deep pair where there is one. */
 static inline uint8_t pick(const struct nvme_lane *l, const struct nvme_op *op)
 {
-	return op->batch && l->nr_qp > 1;
+	if (unlikely(op->flow != NVME_FLOW_NORMAL))
+		return op->flow;
+	if (nvme_is_bulk(l, op))
+		return NVME_FLOW_BULK;
+	return op->batch && l->pair[NVME_FLOW_BATCH] ? NVME_FLOW_BATCH : NVME_FLOW_NORMAL;
 }
 
 void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op)
 {
 	struct nvme_fifo *f;
 
-	/* kept: a deep pair may be leased while the operation waits */
-	op->qp = pick(l, op);
-	f = &l->pending[op->qp];
+	/* kept: another pair may be leased while the operation waits */
+	op->flow = pick(l, op);
+	op->qp = l->pair[op->flow];
+	f = &l->pending[op->flow];
 	op->next = NULL;
 	op->pprev = f->tail;
 	*f->tail = op;
 	f->tail = &op->next;
 	nvme_op_set(op, NVME_OP_QUEUED);
 	nvme_lane_add_queued(l, 1);
+	if (unlikely(op->flow >= NVME_FLOW_BULK)) {
+		op->flags |= NVME_OPF_HEAVY;
+		nvme_sched_count(l);
+	}
 }
 
 /* A run of a batch's items, linked already. */
-void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *first, struct nvme_op *last,
+void nvme_lane_splice(struct nvme_lane *l, enum nvme_flow flow, struct nvme_op *first, struct nvme_op *last,
 		      uint32_t n)
 {
+	struct nvme_fifo *f = &l->pending[flow];
+
 	*f->tail = first;
 	f->tail = &last->next;
 	nvme_lane_add_queued(l, n);
+	if (likely(flow < NVME_FLOW_BULK))
+		return;
+	for (; first; first = first->next)
+		first->flags |= NVME_OPF_HEAVY;
+	nvme_sched_count(l);
 }
 
 void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
@@ -45,8 +61,10 @@ void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
 	if (op->next)
 		op->next->pprev = op->pprev;
 	else
-		l->pending[op->qp].tail = op->pprev;
+		l->pending[op->flow].tail = op->pprev;
 	nvme_lane_add_queued(l, (uint32_t)-1);
+	if (unlikely(op->flags & NVME_OPF_HEAVY))
+		nvme_sched_count(l);
 }
 
 /* Commands other than read, write and compare. */
@@ -84,8 +102,8 @@ static void next_other(struct nvme_op *op, struct nvme_io *io)
 	io->cdw12 = ((uint32_t)(n >> ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
 }
 
-/* Describe the next command of @op; every field is set. */
-static inline void next_io(struct nvme_op *op, struct nvme_io *io)
+/* Describe the next command of @op, of @max bytes at most; every field is set. */
+static inline void next_io(struct nvme_op *op, struct nvme_io *io, uint32_t max)
 {
 	const struct nvme_ns *ns = op->ns;
 	uint32_t n;
@@ -98,7 +116,7 @@ static inline void next_io(struct nvme_op *op, struct nvme_io *io)
 		next_other(op, io);
 		return;
 	}
-	n = (uint32_t)min_u64(op->left, ns->max_bytes);
+	n = (uint32_t)min_u64(op->left, max);
 	io->map = op->map;
 	io->buf_off = op->buf_off;
 	io->nbytes = n;
@@ -106,7 +124,7 @@ static inline void next_io(struct nvme_op *op, struct nvme_io *io)
 	io->cdw12 = ((n >> ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
 }
 
-void nvme_lane_describe(struct nvme_op *op, struct nvme_io *ret) { next_io(op, ret); }
+void nvme_lane_describe(struct nvme_op *op, struct nvme_io *ret) { next_io(op, ret, op->ns->max_bytes); }
 
 /* The last command of an operation leaves its place where it is: nobody needs the next one. */
 static inline void advance(struct nvme_op *op, uint32_t nbytes)
@@ -159,19 +177,20 @@ void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool
 	qp->ops->kick(qp, hold);
 }
 
-static uint32_t pump_one(struct nvme_lane *l, uint32_t idx, int64_t now, bool hold)
+static uint32_t pump_one(struct nvme_lane *l, uint32_t flow, int64_t now, bool hold)
 {
-	struct nvme_fifo *f = &l->pending[idx];
+	struct nvme_fifo *f = &l->pending[flow];
+	const uint8_t idx = f->head->qp;
 	struct nvme_qpair *qp = l->qp[idx];
 	struct nvme_io ios[PUMP];
 	uint32_t total = 0;
 
-	while (f->head) {
-		uint32_t n = 0, sent, max = min_u32(PUMP, qp->space);
+	while (f->head && f->head->qp == idx) {
+		uint32_t n = 0, sent, max = min_u32(PUMP, nvme_lane_space(l, qp, flow));
 		struct nvme_op *op = f->head;
 
-		while (n < max && op) {
-			next_io(op, &ios[n]);
+		while (n < max && op && op->qp == idx) {
+			next_io(op, &ios[n], op->ns->max_bytes);
 			advance(op, ios[n++].nbytes);
 			op->inflight++;
 			if (op->opcode ==
@@ -197,12 +216,73 @@ static uint32_t pump_one(struct nvme_lane *l, uint32_t idx, int64_t now, bool ho
 uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold)
 {
 	uint32_t total = 0;
+	bool heavy;
 
 	if (unlikely(l->failed))
 		return 0;
-	for (uint32_t i = 0; i < l->nr_qp; i++)
-		if (l->pending[i].head)
-			total += pump_one(l, i, now, hold);
+	heavy = l->pending[NVME_FLOW_BULK].head || l->pending[NVME_FLOW_BACKGROUND].head;
+	if (unlikely(heavy))
+		total += nvme_sched_floor(l, now, hold);
+	if (unlikely(l->pending[NVME_FLOW_LATENCY].head))
+		total += pump_one(l, NVME_FLOW_LATENCY, now, hold);
+	if (l->pending[NVME_FLOW_NORMAL].head)
+		total += pump_one(l, NVME_FLOW_NORMAL, now, hold);
+	if (l->pending[NVME_FLOW_BATCH].head)
+		total += pump_one(l, NVME_FLOW_BATCH, now, hold);
+	if (unlikely(heavy))
+		total += nvme_sched_pump(l, now, hold);
+	return total;
+}
+
+/* The next one's turn. */
+static void to_the_end(struct nvme_fifo *f, struct nvme_op *op)
+{
+	*op->pprev = op->next;
+	op->next->pprev = op->pprev;
+	op->next = NULL;
+	op->pprev = f->tail;
+	*f->tail = op;
+	f->tail = &op->next;
+}
+
+uint32_t nvme_lane_pump_turns(struct nvme_lane *l, enum nvme_flow flow, uint32_t most, uint32_t chunk,
+			      int64_t now, bool hold)
+{
+	struct nvme_fifo *f = &l->pending[flow];
+	uint32_t total = 0, sent = 0, n = 0;
+
+	while (f->head && total < most && sent == n) {
+		struct nvme_op *op = f->head;
+		const uint8_t idx = op->qp;
+		struct nvme_qpair *qp = l->qp[idx];
+		uint32_t max = min_u32(min_u32(PUMP, most - total), nvme_lane_space(l, qp, flow));
+		struct nvme_io ios[PUMP];
+
+		/* Operations that are out completely stay where they are, so these come first when the run is over. */
+		for (n = 0; n < max && op && op->qp == idx;) {
+			struct nvme_op *next = op->next;
+
+			next_io(op, &ios[n], min_u32(chunk, op->ns->max_bytes));
+			advance(op, ios[n++].nbytes);
+			op->inflight++;
+			if (op->opcode == NVME_IO_DSM)
+				break;
+			if (op->more && next)
+				to_the_end(f, op);
+			if (!op->more || next)
+				op = next;
+		}
+		if (!n)
+			break;
+		sent = qp->ops->submit(qp, ios, n, now);
+		for (uint32_t i = n; i > sent; i--)
+			rewind_op(ios[i - 1].owner, ios[i - 1].nbytes);
+		for (uint32_t i = 0; i < sent; i++)
+			nvme_sched_out(l, ios[i].owner, ios[i].nbytes);
+		total += sent;
+		pop_sent(l, f);
+		nvme_lane_sent(l, qp, sent, hold);
+	}
 	return total;
 }
 

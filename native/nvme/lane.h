@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A lane: up to two queue pairs and the operations on them, run by one thread at a time under the lane's lock. The
+ * A lane: a few queue pairs and the operations on them, run by one thread at a time under the lane's lock. The
  * lock is the owner's own (a channel's, or the executor's): uncontended but for housekeeping, which takes it with
  * trylock to end what is overdue while the owner sleeps. So whoever holds the lock decides who ends an operation,
  * and no queue pair shares a lock with another.
@@ -9,6 +9,7 @@
 #define NVME_LANE_H
 
 #include "nvme/op.h"
+#include "nvme/sched.h"
 #include "support/lock.h"
 
 struct nvme_lane_stats {
@@ -26,6 +27,8 @@ struct nvme_fifo {
 	struct nvme_op *head, **tail;
 };
 
+#define NVME_LANE_PAIRS 4 /* general, batch, and one for either class that the controller arbitrates */
+
 /* References to give back, gathered over a run of completions of the same mapping and namespace. */
 struct nvme_puts {
 	struct mem_map *map;
@@ -36,9 +39,10 @@ struct nvme_puts {
 struct nvme_lane {
 	struct owner_lock lock;
 	struct nvme_ctrl *ctrl;
-	struct nvme_qpair *qp[2]; /* general, batch (or NULL) */
+	struct nvme_qpair *qp[NVME_LANE_PAIRS]; /* the first is a general one */
 	uint32_t nr_qp;
-	struct nvme_fifo pending[2]; /* waiting for space in qp[i] */
+	uint8_t pair[NVME_FLOWS]; /* where what is queued now is to be sent */
+	struct nvme_fifo pending[NVME_FLOWS];
 	struct nvme_sink *sink;
 	struct nvme_op *want; /* the owner spins for this one: it is not handed over */
 	bool gather; /* the owner is the only one to see ends before the call is over: puts may wait */
@@ -60,8 +64,9 @@ struct nvme_lane {
 	int fail_err;
 	bool late_seen; /* a CQE was waiting at the last tick */
 	bool deaf; /* a pair's vector had no place left: its interrupts do not wake the owner */
-	uint64_t bind[2]; /* wake-up bindings of the pairs' vectors, */
-	bool bound[2]; /* where there is one */
+	uint64_t bind[NVME_LANE_PAIRS]; /* wake-up bindings of the pairs' vectors, */
+	bool bound[NVME_LANE_PAIRS]; /* where there is one */
+	struct nvme_lane_sched sched;
 	struct nvme_lane_stats st;
 	uint64_t base_doorbells, base_unknown; /* of the pairs when they were leased */
 };
@@ -78,9 +83,14 @@ void nvme_lane_stats_get(struct nvme_lane *l, struct nvme_lane_stats *ret); /* l
 
 /* All below: with the lock held. */
 void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op);
-/* @first .. @last, linked with next and pprev as the tail of @f, states and pairs set. */
-void nvme_lane_splice(struct nvme_lane *l, struct nvme_fifo *f, struct nvme_op *first, struct nvme_op *last,
+/* @first .. @last, linked with next and pprev as the tail of @flow's list, states, flows and pairs set. */
+void nvme_lane_splice(struct nvme_lane *l, enum nvme_flow flow, struct nvme_op *first, struct nvme_op *last,
 		      uint32_t n);
+/* Large for the normal class. */
+static inline bool nvme_is_bulk(const struct nvme_lane *l, const struct nvme_op *op)
+{
+	return unlikely(op->nbytes > l->sched.heavy_above) && op->map;
+}
 static inline void nvme_lane_add_inflight(struct nvme_lane *l, uint32_t n)
 {
 	/* one writer: whoever holds the lock */
@@ -97,6 +107,21 @@ static inline void nvme_lane_add_queued(struct nvme_lane *l, uint32_t n)
 void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool hold);
 /* Send what fits; returns commands sent. @hold as in nvme_qpair_ops.kick. */
 uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold);
+/* The same of a flow whose operations take turns, at most @most commands of at most @chunk bytes. */
+uint32_t nvme_lane_pump_turns(struct nvme_lane *l, enum nvme_flow flow, uint32_t most, uint32_t chunk,
+			      int64_t now, bool hold);
+/* Commands of @flow that fit into @qp now. */
+static inline uint32_t nvme_lane_space(const struct nvme_lane *l, const struct nvme_qpair *qp, uint32_t flow)
+{
+	uint32_t keep = flow == NVME_FLOW_LATENCY || qp != l->qp[0] ? 0 : l->sched.keep;
+
+	return likely(qp->space > keep) ? qp->space - keep : 0;
+}
+/* Something waits to be sent. */
+static inline bool nvme_lane_waiting(const struct nvme_lane *l)
+{
+	return atomic_load_explicit(&l->queued, memory_order_relaxed);
+}
 /* reap.c: reap all pairs, end operations, send what fits now; returns commands completed. */
 uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold);
 void nvme_lane_kick(struct nvme_lane *l);

@@ -181,7 +181,7 @@ void nvme_lane_fail(struct nvme_lane *l)
 	l->failed = true;
 	if (first)
 		l->fail_err = nvme_ctrl_check(l->ctrl) ?: -EHOSTDOWN;
-	for (uint32_t i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < NVME_FLOWS; i++)
 		while (l->pending[i].head)
 			nvme_lane_abandon(l, l->pending[i].head, l->fail_err);
 	while ((op = nvme_retry_first(l)))
@@ -224,9 +224,10 @@ void nvme_lane_forget(struct nvme_lane *l, int err)
 		nvme_lane_cancel(l, op, err);
 	for (uint32_t i = 0; i < l->nr_qp; i++)
 		l->qp[i]->ops->fail_all(l->qp[i], forgotten, l);
-	for (uint32_t i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < NVME_FLOWS; i++)
 		while (l->pending[i].head)
 			nvme_lane_cancel(l, l->pending[i].head, err);
+	nvme_sched_forget(l);
 	atomic_store_explicit(&l->inflight, 0, memory_order_relaxed);
 	l->failed = false;
 	l->abort_at = 0;

@@ -11,8 +11,9 @@ void nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic ui
 	l->ctrl = c;
 	l->fd = fd;
 	l->word = word;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < NVME_FLOWS; i++)
 		l->pending[i].tail = &l->pending[i].head;
+	l->sched.heavy_above = c->p.fifo ? UINT64_MAX : NVME_HEAVY_BYTES;
 	nvme_link_init(&l->timers);
 	nvme_link_init(&l->to_abort);
 	l->next_timer = INT64_MAX;
@@ -46,6 +47,18 @@ bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s, bool deaf_too)
 	return true;
 }
 
+/* What is queued from now on goes to the pair that was taken last. */
+static void route(struct nvme_lane *l, enum nvme_qpair_kind kind)
+{
+	const uint8_t at = (uint8_t)(l->nr_qp - 1);
+
+	if (kind != NVME_QPAIR_BATCH)
+		return;
+	owner_lock(&l->lock);
+	l->pair[NVME_FLOW_BATCH] = l->pair[NVME_FLOW_BULK] = l->pair[NVME_FLOW_BACKGROUND] = at;
+	owner_unlock(&l->lock);
+}
+
 bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind)
 {
 	struct nvme_ctrl *c = l->ctrl;
@@ -56,8 +69,10 @@ bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind)
 	if (kind == NVME_QPAIR_BATCH && nr_free < 2)
 		return false;
 	for (uint32_t i = 0; i < last; i++)
-		if (c->q[i].qp->conf.kind == kind && nvme_lane_take(l, &c->q[i], false))
+		if (c->q[i].qp->conf.kind == kind && nvme_lane_take(l, &c->q[i], false)) {
+			route(l, kind);
 			return true;
+		}
 	/* a general lease takes a deep pair rather than none */
 	for (uint32_t i = 0; i < last && kind == NVME_QPAIR_GENERAL; i++)
 		if (nvme_lane_take(l, &c->q[i], false))
@@ -70,6 +85,7 @@ void nvme_lane_done(struct nvme_lane *l)
 	struct nvme_ctrl *c = l->ctrl;
 
 	nvme_retry_free(l);
+	nvme_sched_forget(l);
 	for (uint32_t i = 0; i < l->nr_qp; i++) {
 		struct nvme_qpair *qp = l->qp[i];
 

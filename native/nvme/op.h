@@ -20,7 +20,6 @@ enum nvme_op_state {
 	NVME_OP_ENDED,
 	NVME_OP_STRAY
 };
-enum nvme_class { NVME_CLASS_NORMAL, NVME_CLASS_LATENCY, NVME_CLASS_BACKGROUND };
 enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 
 #define NVME_OPF_FUA 0x1
@@ -29,6 +28,19 @@ enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 #define NVME_OPF_HANDLE 0x8 /* stands for a batch: its token */
 #define NVME_OPF_TIMED 0x10 /* its timer is on the lane's list, or it was retried: its end is a rare one */
 #define NVME_OPF_RETRIED 0x20 /* the lane has records of commands sent again */
+#define NVME_OPF_HEAVY 0x40 /* of a heavy flow: its commands at the device are counted (sched.h) */
+
+enum nvme_class { NVME_CLASS_NORMAL, NVME_CLASS_LATENCY, NVME_CLASS_BACKGROUND };
+
+/* What an operation waits in before it is sent: a lane has a list for each. */
+enum nvme_flow {
+	NVME_FLOW_NORMAL,
+	NVME_FLOW_BATCH, /* the same, on the deep pair */
+	NVME_FLOW_LATENCY,
+	NVME_FLOW_BULK, /* of the normal class, but large */
+	NVME_FLOW_BACKGROUND,
+	NVME_FLOWS
+};
 
 /* Something with a deadline: an operation, or what was in flight of a batch when it was set. */
 struct nvme_timer {
@@ -64,6 +76,7 @@ struct nvme_op {
 	bool exec; /* run by the executor's lane */
 	bool more; /* a command is still to be sent, also when left is 0 (flush) */
 	bool silent; /* already reported: collect to free it only */
+	uint8_t flow; /* enum nvme_flow; before it is queued: that of its class */
 	_Atomic uint8_t state; /* written under the lane's lock, or by the channel while it is on no lane */
 	uint64_t buf_start; /* where it began */
 	uint64_t cookie;
@@ -95,12 +108,6 @@ static inline void nvme_op_set(struct nvme_op *op, enum nvme_op_state state)
 }
 /* Run by somebody else than its channel's owner. */
 static inline bool nvme_op_away(const struct nvme_op *op) { return op->exec || op->flags & NVME_OPF_ADMIN; }
-/* What it is counted under. */
-static inline uint8_t nvme_op_class(const struct nvme_op *op)
-{
-	(void)op;
-	return NVME_CLASS_NORMAL;
-}
 /* On a lane: at the device or waiting for space. */
 static inline bool nvme_op_live(const struct nvme_op *op)
 {
@@ -114,6 +121,14 @@ static inline bool nvme_op_over(const struct nvme_op *op)
 	uint8_t s = nvme_op_state(op);
 
 	return s == NVME_OP_ENDED || s == NVME_OP_STRAY;
+}
+
+/* What it is counted under. */
+static inline uint8_t nvme_op_class(const struct nvme_op *op)
+{
+	return op->flow == NVME_FLOW_LATENCY	  ? NVME_CLASS_LATENCY
+	       : op->flow == NVME_FLOW_BACKGROUND ? NVME_CLASS_BACKGROUND
+						  : NVME_CLASS_NORMAL;
 }
 
 static inline uint64_t nvme_op_token(const struct nvme_op *op) { return (uint64_t)op->gen << 32 | op->slot; }

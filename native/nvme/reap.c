@@ -74,7 +74,7 @@ static void run_begin(struct run *r, const struct nvme_op *op, const struct nvme
 static inline bool plain(const struct nvme_op *op, const struct nvme_done *d)
 {
 	return op->inflight == 1 && !op->more && !d->status && !op->err && op->batch &&
-	       nvme_op_state(op) == NVME_OP_SENT && !(op->flags & NVME_OPF_TIMED);
+	       nvme_op_state(op) == NVME_OP_SENT && !(op->flags & (NVME_OPF_TIMED | NVME_OPF_HEAVY));
 }
 
 /* It ends as nvme_op_end() would end it. */
@@ -106,6 +106,8 @@ static void command_done(struct nvme_lane *l, struct nvme_op *op, const struct n
 			       l->reaped_at - d->sent_ns);
 	count_done(&l->st, op->opcode, 1, d->status ? 0 : d->nbytes);
 	op->inflight--;
+	if (unlikely(op->flags & NVME_OPF_HEAVY))
+		nvme_sched_back(l, op, d->nbytes);
 	if (unlikely(nvme_op_state(op) == NVME_OP_STRAY)) {
 		/* reported already; whoever reads the report does so without the lock */
 	} else if (likely(!d->status)) {
@@ -159,8 +161,10 @@ uint32_t nvme_lane_reap(struct nvme_lane *l, bool hold)
 	if (total) {
 		nvme_lane_add_inflight(l, -total);
 		nvme_puts_flush(&l->puts);
-		if (l->pending[0].head || l->pending[1].head)
+		if (nvme_lane_waiting(l))
 			nvme_lane_pump(l, stamped ? l->reaped_at : now_ns(), hold);
+		if (unlikely(l->sched.counted[0]))
+			nvme_sched_count(l);
 	}
 	return total;
 }

@@ -102,6 +102,8 @@ static bool send(struct nvme_lane *l, struct nvme_retry *r, int64_t now)
 	if (qp->ops->submit(qp, &io, 1, now) != 1)
 		return false;
 	l->st.retries++;
+	if (r->op->flags & NVME_OPF_HEAVY)
+		nvme_sched_out(l, r->op, r->nbytes);
 	nvme_lane_sent(l, qp, 1, false);
 	return true;
 }

@@ -166,6 +166,7 @@ static void get_req(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
 
 void ledger_submit_batch(struct ledger *l, uint32_t n, uint64_t nbytes, uint32_t region, bool array)
 {
+	static const uint8_t flows[] = { NVME_FLOW_NORMAL, NVME_FLOW_LATENCY, NVME_FLOW_BACKGROUND };
 	struct reqs q = { l, nbytes, (uint64_t)region * LEDGER_REGION, l->nr };
 	uint32_t at = l->nr, bad = 0;
 	bool live = !nvme_ctrl_check(l->c), busy = overlaps_stray(l, q.buf_off, n * nbytes);
@@ -182,8 +183,8 @@ void ledger_submit_batch(struct ledger *l, uint32_t n, uint64_t nbytes, uint32_t
 
 		for (uint32_t i = 0; i < n; i++)
 			bufs[i] = (int64_t)(q.buf_off + i * nbytes);
-		rc = nvme_batch_submit_array(l->b, l->ns, NVME_IO_READ, false, l->map, offsets, bufs, nbytes,
-					     n, at, &bad);
+		rc = nvme_batch_submit_array(l->b, l->ns, NVME_IO_READ, false, flows[at % 3], l->map, offsets,
+					     bufs, nbytes, n, at, &bad);
 	} else {
 		rc = nvme_batch_submit(l->b, l->ns, get_req, &q, n, &bad);
 	}

@@ -344,7 +344,8 @@ static void test_queued_after_failure(uint32_t items)
 	owner_lock(&ch->own.lock);
 	nvme_lane_fail(&ch->own);
 	owner_unlock(&ch->own.lock);
-	rc = b ? nvme_batch_submit_array(b, ns, NVME_IO_READ, false, map, offsets, NULL, 4096, items, 0, &bad)
+	rc = b ? nvme_batch_submit_array(b, ns, NVME_IO_READ, false, NVME_FLOW_NORMAL, map, offsets, NULL,
+					 4096, items, 0, &bad)
 	       : nvme_chan_rw(ch, ns, map, 0, 4096, 0, NVME_IO_READ);
 	okf(b ? !rc : rc > 0 && (uint64_t)rc & NVME_PENDING, "accepted (%lld)", (long long)rc);
 	nvme_ctrl_fail(r.c, NVME_WEDGED, "it fails now");
@@ -411,8 +412,8 @@ static int flicker_use(struct nvme_ctrl *c, void *arg)
 			f->zero += nvme_op_result(op) != 4096;
 			nvme_chan_collected(f->ch, op);
 		}
-		f->accepted += nvme_batch_submit_array(f->b, f->ns, NVME_IO_READ, false, f->map, offsets,
-						       NULL, 4096, 2, 0, &bad) >= 0;
+		f->accepted += nvme_batch_submit_array(f->b, f->ns, NVME_IO_READ, false, NVME_FLOW_NORMAL,
+						       f->map, offsets, NULL, 4096, 2, 0, &bad) >= 0;
 	}
 	atomic_store(&f->stop, true);
 	pthread_join(t, NULL);

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+#include "nvme/sched.h"
+
+#include "nvme/lane.h"
+#include "nvme/spin.h"
+
+#define HURRY_NS (50 * NSEC_PER_MSEC) /* so long after it was said somebody still is in one */
+#define LEVEL_FIRST 2
+#define LEVEL_MOST 256
+#define BULK_LEAST 2 /* commands of bulk work, whoever is in a hurry */
+#define WINDOW 32 /* samples that a level is judged by */
+#define FELT_MOST \
+	16 /* of these may take a quarter longer than without heavy work: other things disturb, too */
+#define PATIENCE_GROWS 4
+#define PATIENCE_MOST 256 /* windows until a level that was felt is tried again */
+#define BEHIND_BULK 2 /* background commands at the device beside bulk work */
+
+enum { BULK, BACKGROUND };
+
+static inline uint32_t heavy_index(const struct nvme_op *op)
+{
+	return op->flow == NVME_FLOW_BULK ? BULK : BACKGROUND;
+}
+
+static inline uint32_t load(const _Atomic uint32_t *p)
+{
+	return atomic_load_explicit(p, memory_order_relaxed);
+}
+static inline void store(_Atomic uint32_t *p, uint32_t v)
+{
+	atomic_store_explicit(p, v, memory_order_relaxed);
+}
+
+void nvme_sched_init(struct nvme_ctrl *c)
+{
+	memset(&c->sched, 0, sizeof(c->sched));
+	store(&c->sched.level, LEVEL_FIRST);
+	store(&c->sched.patience, 1);
+}
+
+static bool in_a_hurry(const struct nvme_sched *s, int64_t now)
+{
+	int64_t when = atomic_load_explicit(&s->hurry, memory_order_relaxed);
+
+	return when && now - when < HURRY_NS;
+}
+
+void nvme_sched_hurry(struct nvme_lane *l, int64_t now)
+{
+	struct nvme_sched *s = &l->ctrl->sched;
+
+	l->sched.hurry = now;
+	if (now - atomic_load_explicit(&s->hurry, memory_order_relaxed) > NSEC_PER_MSEC)
+		atomic_store_explicit(&s->hurry, now, memory_order_relaxed);
+}
+
+/* Commands that lane may have at the device while somebody is in a hurry. */
+static uint32_t share(struct nvme_sched *s, uint32_t which)
+{
+	uint32_t lanes = load(&s->lanes), n = load(&s->level) / (lanes ? lanes : 1);
+
+	if (which == BULK)
+		return n > BULK_LEAST ? n : BULK_LEAST;
+	if (load(&s->bulk_lanes))
+		n = min_u32(n / 8, BEHIND_BULK);
+	return n ? n : 1;
+}
+
+static uint32_t by_bytes(const struct nvme_lane *l, uint32_t which, uint32_t chunk)
+{
+	const struct nvme_open_params *p = &l->ctrl->p;
+	uint64_t most = which == BULK ? p->bulk_bytes : p->background_bytes;
+
+	if (which == BACKGROUND && load(&l->ctrl->sched.bulk_lanes))
+		most = min_u64(most, (uint64_t)BEHIND_BULK * chunk);
+	return most > l->sched.out_bytes[which]
+		       ? (uint32_t)min_u64((most - l->sched.out_bytes[which] + chunk - 1) / chunk, UINT32_MAX)
+		       : 0;
+}
+
+/* Small operations find list pages, too. */
+static uint32_t by_lists(const struct nvme_lane *l, enum nvme_flow flow)
+{
+	const struct nvme_qpair *qp = l->qp[l->pending[flow].head->qp];
+	uint32_t most = qp->conf.list_pages - qp->conf.list_pages / 4;
+	uint32_t out = l->sched.out[BULK] + l->sched.out[BACKGROUND];
+
+	return most > out ? most - out : 0;
+}
+
+static uint32_t pump(struct nvme_lane *l, enum nvme_flow flow, int64_t now, bool hold)
+{
+	const uint32_t which = flow == NVME_FLOW_BULK ? BULK : BACKGROUND;
+	struct nvme_sched *s = &l->ctrl->sched;
+	const bool hurry = in_a_hurry(s, now);
+	const uint32_t chunk = hurry || which == BACKGROUND ? l->ctrl->p.chunk : l->ctrl->max_transfer;
+	uint32_t most = by_bytes(l, which, chunk);
+
+	if (!l->pending[flow].head)
+		return 0;
+	if (hurry) {
+		uint32_t mine = share(s, which), out = l->sched.out[which];
+		uint32_t n = mine > out ? mine - out : 0;
+
+		if (n < most && !atomic_load_explicit(&s->met, memory_order_relaxed))
+			atomic_store_explicit(&s->met, true, memory_order_relaxed);
+		most = min_u32(most, n);
+	}
+	most = min_u32(most, by_lists(l, flow));
+	return most ? nvme_lane_pump_turns(l, flow, most, chunk, now, hold) : 0;
+}
+
+uint32_t nvme_sched_pump(struct nvme_lane *l, int64_t now, bool hold)
+{
+	return pump(l, NVME_FLOW_BULK, now, hold) + pump(l, NVME_FLOW_BACKGROUND, now, hold);
+}
+
+uint32_t nvme_sched_floor(struct nvme_lane *l, int64_t now, bool hold)
+{
+	const uint32_t chunk = l->ctrl->p.chunk;
+	uint32_t total = 0;
+
+	if (l->pending[NVME_FLOW_BULK].head && !l->sched.out[BULK])
+		total += nvme_lane_pump_turns(l, NVME_FLOW_BULK, 1, chunk, now, hold);
+	if (l->pending[NVME_FLOW_BACKGROUND].head && !l->sched.out[BACKGROUND])
+		total += nvme_lane_pump_turns(l, NVME_FLOW_BACKGROUND, 1, chunk, now, hold);
+	return total;
+}
+
+void nvme_sched_out(struct nvme_lane *l, const struct nvme_op *op, uint32_t nbytes)
+{
+	uint32_t which = heavy_index(op);
+
+	l->sched.out[which]++;
+	l->sched.out_bytes[which] += nbytes;
+}
+
+void nvme_sched_back(struct nvme_lane *l, const struct nvme_op *op, uint32_t nbytes)
+{
+	uint32_t which = heavy_index(op);
+
+	l->sched.out[which]--;
+	l->sched.out_bytes[which] -= nbytes;
+}
+
+void nvme_sched_keep(struct nvme_lane *l)
+{
+	if (!l->nr_qp) /* the executor's pair is everybody's */
+		return;
+	owner_lock(&l->lock);
+	l->sched.keep = l->qp[0]->conf.depth / 8;
+	owner_unlock(&l->lock);
+}
+
+static void count(_Atomic uint32_t *lanes, bool *counted, bool some)
+{
+	if (*counted == some)
+		return;
+	*counted = some;
+	atomic_fetch_add_explicit(lanes, some ? 1 : (uint32_t)-1, memory_order_relaxed);
+}
+
+void nvme_sched_count(struct nvme_lane *l)
+{
+	struct nvme_sched *s = &l->ctrl->sched;
+	bool bulk = l->pending[NVME_FLOW_BULK].head || l->sched.out[BULK];
+	bool some = bulk || l->pending[NVME_FLOW_BACKGROUND].head || l->sched.out[BACKGROUND];
+
+	if (some && !l->sched.counted[0] && !load(&s->lanes))
+		atomic_fetch_add_explicit(&s->epoch, 1, memory_order_relaxed);
+	count(&s->lanes, &l->sched.counted[0], some);
+	count(&s->bulk_lanes, &l->sched.counted[1], bulk);
+}
+
+void nvme_sched_forget(struct nvme_lane *l)
+{
+	memset(l->sched.out, 0, sizeof(l->sched.out));
+	memset(l->sched.out_bytes, 0, sizeof(l->sched.out_bytes));
+	nvme_sched_count(l);
+}
+
+static void set_level(struct nvme_sched *s, uint32_t level)
+{
+	store(&s->level, level);
+	store(&s->calm, 0);
+	store(&s->seen, 0);
+	store(&s->felt, 0);
+	atomic_store_explicit(&s->met, false, memory_order_relaxed);
+}
+
+/* What was felt is not tried again for a while, and each time for longer. */
+static void lower(struct nvme_sched *s, uint32_t level)
+{
+	bool again = level == load(&s->ceiling);
+
+	store(&s->patience,
+	      again ? min_u32(load(&s->patience) * PATIENCE_GROWS, PATIENCE_MOST) : PATIENCE_GROWS);
+	store(&s->ceiling, level);
+	set_level(s, level - (level + 7) / 8);
+}
+
+static void raise(struct nvme_sched *s, uint32_t level)
+{
+	if (level >= load(&s->ceiling))
+		store(&s->ceiling, UINT32_MAX);
+	set_level(s, min_u32(level + (level + 7) / 8, LEVEL_MOST));
+}
+
+static void judge(struct nvme_sched *s, bool felt_it)
+{
+	uint32_t level = load(&s->level), seen = load(&s->seen) + 1, felt = load(&s->felt) + felt_it;
+	uint32_t calm;
+
+	store(&s->seen, seen);
+	store(&s->felt, felt);
+	if (felt > FELT_MOST) {
+		if (level > 1)
+			lower(s, level);
+		return;
+	}
+	if (seen < WINDOW)
+		return;
+	store(&s->seen, 0);
+	store(&s->felt, 0);
+	calm = load(&s->calm) + 1;
+	store(&s->calm, calm);
+	if (atomic_load_explicit(&s->met, memory_order_relaxed) &&
+	    (level + (level + 7) / 8 < load(&s->ceiling) || calm >= load(&s->patience)))
+		raise(s, level);
+}
+
+void nvme_sched_feel(struct nvme_ctrl *c, struct nvme_chan_sched *cs, uint32_t size_class, int64_t before,
+		     int64_t took)
+{
+	struct nvme_sched *s = &c->sched;
+	int64_t *base = &cs->base_ns[size_class];
+
+	if (cs->epoch != load(&s->epoch)) {
+		cs->epoch = load(&s->epoch);
+		memset(cs->base_ns, 0, sizeof(cs->base_ns));
+	}
+	if (!*base)
+		*base = before ? before : took;
+	/* so little heavy work is not felt: if it takes longer than it did, something else has changed */
+	if (took < *base || load(&s->level) <= LEVEL_FIRST)
+		nvme_median(base, took);
+	judge(s, took > *base + *base / 4);
+}

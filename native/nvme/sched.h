@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Scheduling between large and small, urgent and patient. Small operations of the normal class, and those of the latency
+ * class, are sent as soon as there is room. Large ones and those of the background class ("heavy") are sent a chunk of
+ * each in turn, and only so much of them is at the device at a time: in bytes while nobody is in a hurry; else in commands, as
+ * many as the small ones do not feel. So many there are is learnt (the level): one more at a time while the latency stays
+ * near what it was without, half as many when it does not.
+ *
+ * All that a lane needs is its own and under its lock. What lanes share is read by heavy work only, but for one load a
+ * call, and written when it changes: when heavy work begins or ends on a lane, when somebody is in a hurry (once a
+ * millisecond), and by what is measured while heavy work goes on.
+ */
+#ifndef NVME_SCHED_H
+#define NVME_SCHED_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "support/util.h"
+
+struct nvme_lane;
+struct nvme_ctrl;
+struct nvme_op;
+
+#define NVME_HEAVY_BYTES (128u << 10) /* an operation of more than this is heavy */
+#define NVME_CHUNK_LEAST (64u << 10) /* whole blocks, whatever the format */
+#define NVME_SIZE_CLASSES 16
+
+/* A controller's. */
+struct nvme_sched {
+	_Atomic uint32_t lanes; /* with heavy work */
+	_Atomic uint32_t bulk_lanes; /* with such of the normal class */
+	_Atomic uint32_t level; /* heavy commands at the device while somebody is in a hurry */
+	_Atomic int64_t hurry; /* when somebody last was */
+	_Atomic uint32_t epoch; /* of heavy work: it begins when there was none */
+	/* the level's evidence; several lanes may write, and one count more or less does not matter */
+	_Atomic uint32_t seen, felt, calm, patience, ceiling;
+	_Atomic bool met; /* heavy work was kept back by the level since it was last looked at */
+};
+
+/* A lane's, under its lock. */
+struct nvme_lane_sched {
+	int64_t hurry; /* when it last said so; the channel's own thread only */
+	uint64_t heavy_above; /* bytes; UINT64_MAX: first in, first out */
+	uint32_t out[2]; /* commands at the device: bulk, background */
+	uint64_t out_bytes[2];
+	uint32_t keep; /* entries of the general pair that only the latency class takes */
+	bool counted[2]; /* in nvme_sched.lanes, and in .bulk_lanes */
+};
+
+/* A channel's: what latencies were before heavy work began, by size class. */
+struct nvme_chan_sched {
+	uint32_t epoch;
+	int64_t base_ns[NVME_SIZE_CLASSES];
+};
+
+void nvme_sched_init(struct nvme_ctrl *c);
+/* Is there heavy work on any lane? */
+#define nvme_sched_heavy(c) atomic_load_explicit(&(c)->sched.lanes, memory_order_relaxed)
+/* Heavy work is waiting: send of it what may go now; returns commands sent. Lane locked. */
+uint32_t nvme_sched_pump(struct nvme_lane *l, int64_t now, bool hold);
+/* The same, but no more than keeps a heavy flow from starving. */
+uint32_t nvme_sched_floor(struct nvme_lane *l, int64_t now, bool hold);
+/* A command of a heavy operation went to the device again, or came back. Lane locked. */
+void nvme_sched_out(struct nvme_lane *l, const struct nvme_op *op, uint32_t nbytes);
+void nvme_sched_back(struct nvme_lane *l, const struct nvme_op *op, uint32_t nbytes);
+/* Heavy work began or ended on the lane, perhaps. Lane locked. */
+void nvme_sched_count(struct nvme_lane *l);
+/* Every command is forgotten. Lane locked. */
+void nvme_sched_forget(struct nvme_lane *l);
+/* The latency class is in use: a part of the general pair is kept for it. */
+void nvme_sched_keep(struct nvme_lane *l);
+/* Small or urgent work is under way, and was not a millisecond ago. */
+void nvme_sched_hurry(struct nvme_lane *l, int64_t now);
+/* Beside heavy work, something of that size took so long; it took @before when there was none. */
+void nvme_sched_feel(struct nvme_ctrl *c, struct nvme_chan_sched *cs, uint32_t size_class, int64_t before,
+		     int64_t took);
+
+#endif
