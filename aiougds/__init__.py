@@ -70,8 +70,9 @@ from aiougds._export import Export, Exporting
 from aiougds._gpu_cache import RegistrationCache
 from aiougds._namespace import Namespace
 from aiougds._open import Opening, open, open_controller  # noqa: A004
-from aiougds._options import Edges, Mode, OpenKeywords, OpenOptions
+from aiougds._options import Edges, IoClass, Mode, OpenKeywords, OpenOptions, PolicyName
 from aiougds._pinned import RegistrationSlice
+from aiougds._policy import Intent, Plan, Policy
 from aiougds._registration import Registration
 from aiougds._stats import Capabilities, ControllerInfo, Quarantined, Statistics
 from aiougds._stream_event import GPUEvent, StreamEvent, gpu_event
@@ -119,6 +120,8 @@ __all__ = [
     "GPUMemoryError",
     "GPUUnavailableError",
     "GraphCaptureError",
+    "Intent",
+    "IoClass",
     "LatencyHistogram",
     "MediaError",
     "MemoryFreedError",
@@ -140,6 +143,9 @@ __all__ = [
     "OperationWithdrawnError",
     "OptionError",
     "PathError",
+    "Plan",
+    "Policy",
+    "PolicyName",
     "Quarantined",
     "QueueStatistics",
     "RangeBusyError",

@@ -66,6 +66,7 @@ class Batch:
         "_channel",
         "_closed",
         "_cookies",
+        "_flags",
         "_native",
         "_out",
         "_ready",
@@ -88,6 +89,7 @@ class Batch:
         if not 1 <= capacity <= MAX_CAPACITY:
             raise OptionError(f"capacity={capacity} is outside 1 .. {MAX_CAPACITY}")
         self._native: CData = ffi.NULL
+        self._flags = space._batch_flags()
         self._closed = False
         self._busy = ""  # what a task waits for, if one does
         self._timed = False  # a deadline may be running in C
@@ -177,7 +179,7 @@ class Batch:
                 f"nbytes={length} is more than the {place.nbytes} bytes of memory"
             )
         self._window.check_range(
-            "read" if op == lib.UGDS_OP_READ else "write", at, length
+            "read" if op & 0xFF == lib.UGDS_OP_READ else "write", at, length
         )
         self._add(op, place.handle, place.buf_off, length, at, place.keep, cookie)
 
@@ -203,7 +205,8 @@ class Batch:
         number = self._serial
         self._serial += 1
         self._cookies[number] = (cookie, reg, request)
-        self._requests.append((handle, buf_off, nbytes, offset, number, op))
+        word = op | self._flags
+        self._requests.append((handle, buf_off, nbytes, offset, number, word))
 
     # ---- run ----
 
@@ -265,7 +268,7 @@ class Batch:
 
     @staticmethod
     def _is_flush(request: tuple[int, int, int, int, int, int]) -> bool:
-        return request[5] == lib.UGDS_OP_FLUSH
+        return request[5] & 0xFF == lib.UGDS_OP_FLUSH
 
     async def harvest(
         self,

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from aiougds._buffer import ForeignMemory, GPUDevice
     from aiougds._gpu.streams import After
     from aiougds._namespace import Namespace as AsyncNamespace
-    from aiougds._options import Edges, Mode
+    from aiougds._options import Edges, IoClass, Mode, PolicyName
+    from aiougds._policy import Policy
 
-READ: Final = lib.UGDS_OP_READ
-WRITE: Final = lib.UGDS_OP_WRITE
 FUA: Final = lib.UGDS_F_FUA
 _rw: Final = lib.ugds_rw
 
@@ -142,6 +141,7 @@ class Namespace(StreamCalls):
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
         mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         edges: Edges = "refuse",
         jit: bool = True,
@@ -150,8 +150,9 @@ class Namespace(StreamCalls):
     ) -> int:
         """Read into ``buf``; as :meth:`aiougds.Namespace.read`."""
         plain = nbytes is None and mode is None and timeout_s is None
+        plain = plain and io_class is None and self._ns._how.policy is None
         if plain and stream is None and after is None:
-            done = self._quick(buf, offset, READ)
+            done = self._quick(buf, offset, self._ns._read_op)
             if done is not None:
                 return done
         return operate(
@@ -161,6 +162,7 @@ class Namespace(StreamCalls):
                 offset=offset,
                 nbytes=nbytes,
                 mode=mode,
+                io_class=io_class,
                 timeout_s=timeout_s,
                 edges=edges,
                 jit=jit,
@@ -177,6 +179,7 @@ class Namespace(StreamCalls):
         nbytes: SupportsIndex | None = None,
         fua: bool = False,
         mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         jit: bool = True,
         stream: object = None,
@@ -184,8 +187,9 @@ class Namespace(StreamCalls):
     ) -> int:
         """Write from ``buf``; as :meth:`aiougds.Namespace.write`."""
         plain = nbytes is None and mode is None and timeout_s is None
+        plain = plain and io_class is None and self._ns._how.policy is None
         if plain and stream is None and after is None:
-            done = self._quick(buf, offset, WRITE | FUA if fua else WRITE)
+            done = self._quick(buf, offset, self._ns._write_op | (FUA if fua else 0))
             if done is not None:
                 return done
         return operate(
@@ -196,6 +200,7 @@ class Namespace(StreamCalls):
                 nbytes=nbytes,
                 fua=fua,
                 mode=mode,
+                io_class=io_class,
                 timeout_s=timeout_s,
                 jit=jit,
                 stream=stream,
@@ -210,6 +215,7 @@ class Namespace(StreamCalls):
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
         mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         jit: bool = True,
     ) -> int:
@@ -221,6 +227,7 @@ class Namespace(StreamCalls):
                 offset=offset,
                 nbytes=nbytes,
                 mode=mode,
+                io_class=io_class,
                 timeout_s=timeout_s,
                 jit=jit,
             ),
@@ -283,6 +290,7 @@ class Namespace(StreamCalls):
         offsets: Buffer | None = None,
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         stream: object = None,
         after: After | None = None,
@@ -295,6 +303,7 @@ class Namespace(StreamCalls):
                 offsets=offsets,
                 nbytes=nbytes,
                 buf_offsets=buf_offsets,
+                io_class=io_class,
                 timeout_s=timeout_s,
                 stream=stream,
                 after=after,
@@ -311,6 +320,7 @@ class Namespace(StreamCalls):
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
         fua: bool = False,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         stream: object = None,
         after: After | None = None,
@@ -323,6 +333,7 @@ class Namespace(StreamCalls):
                 offsets=offsets,
                 nbytes=nbytes,
                 buf_offsets=buf_offsets,
+                io_class=io_class,
                 fua=fua,
                 timeout_s=timeout_s,
                 stream=stream,
@@ -376,6 +387,16 @@ class Namespace(StreamCalls):
     ) -> Namespace:
         """Return a part of it as a namespace of its own."""
         return Namespace(self._ns.region(offset, nbytes, readonly))
+
+    def using(
+        self,
+        *,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
+    ) -> Namespace:
+        """Return another handle of it; as :meth:`aiougds.Namespace.using`."""
+        return Namespace(self._ns.using(policy=policy, mode=mode, io_class=io_class))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Close it; as :meth:`aiougds.Namespace.aclose`."""

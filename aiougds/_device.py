@@ -20,6 +20,7 @@ from aiougds._completion import current_home, forget_all, sweep
 from aiougds._errors import ControllerBusyError
 from aiougds._ffi import ffi, lib
 from aiougds._limbo import Limbo
+from aiougds._policy import how_opened
 from aiougds._refusal import refusal
 from aiougds._sink import Sink
 from aiougds._streams import Streams
@@ -65,6 +66,7 @@ class Device(Limbo):
         "event_fd",
         "forked",
         "gpus",
+        "how",
         "jit_pins",
         "lock",
         "options",
@@ -81,6 +83,7 @@ class Device(Limbo):
         # Its memory is there for as long as this object: other threads may look.
         self.ptr: CData = ffi.gc(ptr, lib.ugds_ctrl_free)
         self.options = options
+        self.how = how_opened(options)
         self.closing = False
         self.ended = False
         self.forked = False

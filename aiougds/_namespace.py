@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, SupportsIndex
 
 from aiougds._bulk import read_or_write_many
 from aiougds._errors import ControllerBusyError, RangeError
-from aiougds._failure import Request, ended, last_record
+from aiougds._failure import NAMES, Request, ended, last_record
 from aiougds._ffi import PENDING, lib, seconds_to_ns
 from aiougds._namespace_memory import NamespaceMemory
 from aiougds._options import one_of
@@ -15,7 +15,7 @@ from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._quick import start_many
 from aiougds._registration import Registration
 from aiougds._stream_calls import StreamCalls
-from aiougds._transfer import mode_flags, plain, transfer, whole
+from aiougds._transfer import plain, transfer, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aiougds._errors import UGDSError
     from aiougds._ffi import Record
     from aiougds._gpu.streams import After
-    from aiougds._options import Edges, Mode
+    from aiougds._options import Edges, IoClass, Mode
 
 READ: Final = lib.UGDS_OP_READ
 WRITE: Final = lib.UGDS_OP_WRITE
@@ -63,6 +63,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
         mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         edges: Edges = "refuse",
         jit: bool = True,
@@ -74,6 +75,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         ``offset`` and length are whole blocks; with ``edges="bounce"`` any bytes.
         Memory that is not registered is pinned for the time of the call, or refused
         with ``jit=False``. Returns the bytes read; zero-length reads send nothing.
+        ``mode`` and ``io_class`` say how it is awaited and scheduled (:meth:`using`).
 
         With ``stream``, a GPU stream (of torch, CuPy, cuda.core, or its handle), it
         starts when what is queued there now has ended: that work may still use the old
@@ -97,6 +99,7 @@ class Namespace(NamespaceMemory, StreamCalls):
             and channel.running()
             and nbytes is None
             and mode is None
+            and io_class is None
             and stream is None
             and after is None
             and edges in _EDGES
@@ -112,7 +115,7 @@ class Namespace(NamespaceMemory, StreamCalls):
                         buf._start,  # type: ignore[union-attr]
                         buf.nbytes,  # type: ignore[union-attr]
                         offset,  # type: ignore[arg-type]
-                        READ,
+                        self._read_op,
                     )
                 except (TypeError, OverflowError):
                     result = -1  # put in words below
@@ -135,7 +138,8 @@ class Namespace(NamespaceMemory, StreamCalls):
                 if failed is not None:
                     raise self.failed(failed, READ, buf, offset, timeout_s)
         one_of("edges", edges, _EDGES)
-        op = READ | mode_flags(self._here(), mode)
+        size = getattr(buf, "nbytes", None) if nbytes is None else nbytes
+        op = READ | self._planned("read", mode, io_class, offset, size)
         return await transfer(
             self._window,
             buf,
@@ -157,6 +161,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         nbytes: SupportsIndex | None = None,
         fua: bool = False,
         mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         jit: bool = True,
         stream: object = None,
@@ -180,6 +185,7 @@ class Namespace(NamespaceMemory, StreamCalls):
             and channel.running()
             and nbytes is None
             and mode is None
+            and io_class is None
             and stream is None
             and after is None
             and (timeout_s is None or _is_positive(timeout_s))
@@ -194,7 +200,7 @@ class Namespace(NamespaceMemory, StreamCalls):
                         buf._start,  # type: ignore[union-attr]
                         buf.nbytes,  # type: ignore[union-attr]
                         offset,  # type: ignore[arg-type]
-                        op,
+                        op | self._flags,
                     )
                 except (TypeError, OverflowError):
                     result = -1
@@ -216,7 +222,8 @@ class Namespace(NamespaceMemory, StreamCalls):
                 failed = last_record(channel, result)
                 if failed is not None:
                     raise self.failed(failed, op, buf, offset, timeout_s)
-        op |= mode_flags(self._here(), mode)
+        size = getattr(buf, "nbytes", None) if nbytes is None else nbytes
+        op |= self._planned("write", mode, io_class, offset, size)
         return await transfer(
             self._window,
             buf,
@@ -257,6 +264,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
         mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         jit: bool = True,
     ) -> int:
@@ -266,7 +274,8 @@ class Namespace(NamespaceMemory, StreamCalls):
         CapabilityError where the controller lacks Compare (NVM command set, clause
         3.2.1). Everything else is as of :meth:`read`.
         """
-        op = lib.UGDS_OP_COMPARE | mode_flags(self._here(), mode)
+        flags = self._planned("compare", mode, io_class, offset, nbytes)
+        op = lib.UGDS_OP_COMPARE | flags
         return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
 
     # ---- commands without memory ----
@@ -276,7 +285,8 @@ class Namespace(NamespaceMemory, StreamCalls):
 
         Awaits the command; cancelled, it still waits for its completion.
         """
-        await plain(self._checked(), lib.UGDS_OP_FLUSH, 0, 0, timeout_s)
+        op = lib.UGDS_OP_FLUSH | self._planned("flush")
+        await plain(self._checked(), op, 0, 0, timeout_s)
 
     async def write_zeroes(
         self,
@@ -318,7 +328,9 @@ class Namespace(NamespaceMemory, StreamCalls):
         timeout_s: float | None,
     ) -> int:
         at, length = whole(offset, "offset"), whole(nbytes, "nbytes")
-        return await plain(self._checked(), op, at, length, timeout_s)
+        window = self._checked()
+        op |= self._planned(NAMES[op & 0xFF], None, None, at, length)
+        return await plain(window, op, at, length, timeout_s)
 
     # ---- many at once ----
 
@@ -331,6 +343,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         offsets: Buffer | None = None,
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         stream: object = None,
         after: After | None = None,
@@ -349,11 +362,11 @@ class Namespace(NamespaceMemory, StreamCalls):
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
         here = channel.thread == get_ident() and channel.running()
-        if here and stream is None and after is None:
-            done = start_many(channel, self._window, READ, *args)
+        if here and stream is None and after is None and io_class is None:
+            done = start_many(channel, self._window, self._read_op, *args)
             return done if isinstance(done, list) else await done
-        self._here()
-        return await read_or_write_many(self._window, READ, *args, stream, after)
+        op = READ | self._planned("read_many", None, io_class)
+        return await read_or_write_many(self._window, op, *args, stream, after)
 
     async def write_many(
         self,
@@ -365,6 +378,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
         fua: bool = False,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
         stream: object = None,
         after: After | None = None,
@@ -374,10 +388,10 @@ class Namespace(NamespaceMemory, StreamCalls):
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
         here = channel.thread == get_ident() and channel.running()
-        if here and stream is None and after is None:
-            done = start_many(channel, self._window, op, *args)
+        if here and stream is None and after is None and io_class is None:
+            done = start_many(channel, self._window, op | self._flags, *args)
             return done if isinstance(done, list) else await done
-        self._here()
+        op |= self._planned("write_many", None, io_class)
         return await read_or_write_many(self._window, op, *args, stream, after)
 
     def batch(self, capacity: int = 128) -> Batch:
@@ -424,13 +438,15 @@ class Namespace(NamespaceMemory, StreamCalls):
         window.check_range("region", at, length)
         if not length:
             raise RangeError("region: nbytes=0: a region has at least one block")
-        return Namespace(
+        part = Namespace(
             self._controller,
             self.nsid,
             base=self._base + at,
             nbytes=length,
             readonly=self.readonly or bool(readonly),
         )
+        part._do(self._how)
+        return part
 
     async def __aenter__(self) -> Self:
         self._checked()

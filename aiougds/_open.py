@@ -63,6 +63,8 @@ def _open_params(options: OpenOptions) -> CData:
         | (0 if options.hugepages else lib.UGDS_OPEN_NO_HUGEPAGE)
         | (lib.UGDS_OPEN_WRR if options.arbitration == "wrr" else 0)
         | (0 if options.statistics else lib.UGDS_OPEN_NO_TALLIES)
+        | (lib.UGDS_OPEN_WRR_AUTO if options.arbitration == "auto" else 0)
+        | (lib.UGDS_OPEN_FIFO if options.scheduling == "fifo" else 0)
     )
     p.io_queues = options.queues
     spare = options.queues // 4
@@ -75,6 +77,9 @@ def _open_params(options: OpenOptions) -> CData:
     p.arb_burst = 7
     p.wrr_weights = 7 | 15 << 8 | 31 << 16
     p.retries = options.retries
+    p.chunk = options.chunk
+    p.bulk_bytes = options.bulk_inflight
+    p.background_bytes = options.background_inflight
     p.spin_ns = int(options.spin_us * 1e3)
     p.hang_io_ns = int(options.hang_timeout_s * 1e9)
     p.hang_admin_ns = int(options.admin_timeout_s * 1e9)

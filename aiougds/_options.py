@@ -18,13 +18,38 @@ from aiougds._errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from aiougds._policy import Policy
+
 Mode = Literal["adaptive", "inline", "interrupt", "poll"]
 Priority = Literal["urgent", "high", "medium", "low"]
-Arbitration = Literal["rr", "wrr"]
+Arbitration = Literal["rr", "wrr", "auto"]
+IoClass = Literal["latency", "normal", "background"]
+PolicyName = Literal["latency", "throughput", "priority", "adaptive"]
+Scheduling = Literal["classes", "fifo"]
 Edges = Literal["refuse", "bounce"]
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
+IO_CLASSES: Final[tuple[IoClass, ...]] = get_args(IoClass)
+POLICIES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
+# What a policy chooses where neither an argument nor the environment does.
+POLICY_DEFAULTS: Final[dict[str, dict[str, object]]] = {
+    "latency": {"spin_us": 50.0, "chunk": 64 << 10, "bulk_inflight": 4 << 20},
+    "throughput": {
+        "mode": "interrupt",
+        "depth": 256,
+        "chunk": 1 << 20,
+        "bulk_inflight": 256 << 20,
+        "background_inflight": 64 << 20,
+    },
+    "priority": {
+        "arbitration": "auto",
+        "chunk": 128 << 10,
+        "bulk_inflight": 8 << 20,
+        "background_inflight": 1 << 20,
+    },
+    "adaptive": {},
+}
 ENVIRONMENT: Final = "AIOUGDS_"
 INTERRUPT_MODE: Final = "UGDS_INTERRUPT_MODE"
 _WORDS: Final = {
@@ -54,6 +79,12 @@ class OpenKeywords(TypedDict, total=False):
     hugepages: bool
     arbitration: Arbitration
     queue_priority: Priority
+    policy: Policy | PolicyName | None
+    io_class: IoClass | None
+    scheduling: Scheduling
+    chunk: int
+    bulk_inflight: int
+    background_inflight: int
     require_direct: bool
     statistics: bool
     gpu_cache_bytes: int
@@ -109,9 +140,35 @@ class OpenOptions:
     hugepages: bool = True
     """Put deep rings into huge pages where the system has some."""
     arbitration: Arbitration = "rr"
-    """CC.AMS: round robin, or weighted round robin with urgent priority class."""
+    """CC.AMS: round robin, or weighted round robin with urgent priority class.
+
+    "auto": weighted where the controller offers it. Then the latency class has queue
+    pairs of urgent priority, the background class such of low priority, as far as
+    there are enough: with 8 or more.
+    """
     queue_priority: Priority = "medium"
     """QPRIO of the queues; means something with ``arbitration="wrr"``."""
+    policy: Policy | PolicyName | None = None
+    """How operations are scheduled and awaited: a name, or an object of your own.
+
+    "latency": of the latency class, with a longer spin; large ones leave more room.
+    "throughput": interrupts, deep queues, large chunks, much at the device.
+    "priority": classes by weighted round robin where there is one, small chunks.
+    "adaptive": as without one. What else is given here goes before what it chooses.
+    """
+    io_class: IoClass | None = None
+    """Class of operations that do not say; None: the policy's, or normal."""
+    scheduling: Scheduling = "classes"
+    """"fifo": first in, first out, whatever the class or size."""
+    chunk: int = field(default=256 << 10, metadata=_limits(64 << 10, 1 << 30))
+    """Bytes of a command of the background class, and of large operations while small
+    ones are under way; a power of two."""
+    bulk_inflight: int = field(default=32 << 20, metadata=_limits(1 << 16, 1 << 40))
+    """Bytes of large operations (more than 128 KiB) at the device, for each loop."""
+    background_inflight: int = field(
+        default=4 << 20, metadata=_limits(1 << 16, 1 << 40)
+    )
+    """The same of the background class."""
     require_direct: bool = False
     """Raise CapabilityError unless a device does the DMA."""
     statistics: bool = True
@@ -142,6 +199,16 @@ def check_wait(timeout_s: object) -> None:
         f"timeout_s={timeout_s!r}: a number of seconds is needed, 0 to look once, or "
         "None to wait for as long as it takes"
     )
+
+
+def check_policy(policy: object) -> None:
+    """Raise unless it is the name of a policy, or one of the user's own."""
+    if isinstance(policy, str):
+        one_of("policy", policy, POLICIES)
+    elif not callable(getattr(policy, "plan", None)):
+        raise OptionError(
+            f"policy={policy!r}: the name of one, or an object with plan(intent)"
+        )
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -203,6 +270,18 @@ def _check(name: str, value: object, default: object, limits: object) -> None:
             raise OptionError(f"{name}={value!r} is outside {low:g} .. {high:g}")
 
 
+_FREE: Final = ("policy", "io_class")
+
+
+def _chosen(given: OpenKeywords, environ: Mapping[str, str]) -> dict[str, object]:
+    """Return what the policy chooses; one of the user's own chooses nothing here."""
+    policy = given.get("policy", environ.get(ENVIRONMENT + "POLICY"))
+    if policy is None:
+        return {}
+    check_policy(policy)
+    return POLICY_DEFAULTS[policy] if isinstance(policy, str) else {}
+
+
 def open_options(
     given: OpenKeywords, environ: Mapping[str, str] = os.environ
 ) -> OpenOptions:
@@ -212,13 +291,17 @@ def open_options(
         if name not in known:
             raise OptionError(f"open() has no option {name!r}; {suggest(name, known)}")
     values: dict[str, object] = {}
+    chosen = _chosen(given, environ)
     for name, spec in known.items():
-        value = given.get(name, spec.default)
+        value = given.get(name, chosen.get(name, spec.default))
         raw = environ.get(ENVIRONMENT + name.upper())
         if name not in given and raw is not None:
             value = _parse(name, raw, spec.default)
         elif name == "mode" and not given.keys() & {"mode", "completion"}:
             value = "interrupt" if _interrupt_mode(environ) else value
+        if name in _FREE:
+            values[name] = value
+            continue
         _check(name, value, spec.default, spec.metadata.get("limits"))
         values[name] = value
     one_of("mode", values["mode"], MODES)
@@ -232,7 +315,12 @@ def open_options(
         values["mode"] = values["completion"]
     one_of("arbitration", values["arbitration"], get_args(Arbitration))
     one_of("queue_priority", values["queue_priority"], PRIORITIES)
+    one_of("scheduling", values["scheduling"], get_args(Scheduling))
+    if values["io_class"] is not None:
+        one_of("io_class", values["io_class"], IO_CLASSES)
     options = OpenOptions(**values)  # type: ignore[arg-type]
+    if options.chunk & (options.chunk - 1):
+        raise OptionError(f"chunk={options.chunk}: a power of two is needed")
     if options.batch_queues is not None and options.batch_queues >= options.queues:
         raise OptionError(
             f"batch_queues={options.batch_queues} leaves no general queue pair of "

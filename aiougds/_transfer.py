@@ -38,7 +38,6 @@ from aiougds._failure import (
 from aiougds._ffi import PENDING, ffi, lib, seconds_to_ns
 from aiougds._gpu_memory import live_holders, memory_of, runtime_to_load
 from aiougds._mapping import Mapping
-from aiougds._options import MODES, one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice, fresh_memory
 
 if TYPE_CHECKING:
@@ -48,18 +47,11 @@ if TYPE_CHECKING:
     from aiougds._ffi import CData
     from aiougds._gpu.streams import After
     from aiougds._mapping import Keeps
-    from aiougds._options import Mode
 
 Args = TypeVarTuple("Args")
 BOUNCE_BYTES: Final = 256 << 10
 MOST: Final = (1 << 64) - 1
 READ: Final = lib.UGDS_OP_READ
-MODE_FLAGS: Final[dict[Mode, int]] = {
-    "adaptive": lib.UGDS_F_SPIN,
-    "inline": lib.UGDS_F_SPIN,
-    "interrupt": lib.UGDS_F_NOSPIN,
-    "poll": lib.UGDS_F_POLL,
-}
 
 
 class Clock:
@@ -141,14 +133,6 @@ def whole(value: SupportsIndex, name: str) -> int:
             f"{name}={number}: past the end of any namespace, 2**64 - 1 at most"
         )
     return number
-
-
-def mode_flags(device: Device, mode: Mode | None) -> int:
-    """Return the flags that make one operation wait in that manner."""
-    if mode is None or mode == device.options.mode:
-        return 0
-    one_of("mode", mode, MODES)
-    return MODE_FLAGS[mode]
 
 
 def locate(device: Device, buf: object, op: int) -> Place:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from aiougds._channel import NO_CHANNEL
 from aiougds._errors import ClosedError, ControllerBusyError
 from aiougds._explain import open_error
 from aiougds._ffi import ffi, lib, text
 from aiougds._mapping import LostWindow
+from aiougds._policy import Intent, choose
 from aiougds._transfer import Window
 
 if TYPE_CHECKING:
     from aiougds._controller import Controller
     from aiougds._device import Device
     from aiougds._ffi import CData
+    from aiougds._options import IoClass, Mode, PolicyName
+    from aiougds._policy import How, Policy
 
 
 class NamespaceWindow:
@@ -27,12 +30,16 @@ class NamespaceWindow:
         "_closed",
         "_controller",
         "_device",
+        "_flags",
+        "_how",
         "_nbytes",
         "_open",
         "_owner",
         "_ptr",
+        "_read_op",
         "_size",
         "_window",
+        "_write_op",
         "lba_bytes",
         "nsid",
         "readonly",
@@ -76,6 +83,7 @@ class NamespaceWindow:
         self.lba_bytes = info.lba_bytes
         self.readonly = readonly or bool(info.readonly) or device.options.readonly
         self._window = Window(device, self._ptr, self.lba_bytes, [True])
+        self._do(device.how)
         device.add_window(self)
 
     # ---- state ----
@@ -113,8 +121,71 @@ class NamespaceWindow:
         """As _ready(), with the fast path set up for the loop that runs here."""
         device = self._ready()
         channel = device.channel()
-        self._channel = channel if channel.thread else NO_CHANNEL
+        planned = self._how.policy is not None  # each operation: never the fast path
+        self._channel = NO_CHANNEL if planned or not channel.thread else channel
         return device
+
+    # ---- how operations are done ----
+
+    def _do(self, how: How) -> None:
+        """Do operations in that manner from now on."""
+        self._how = how
+        self._flags = how.flags(self._device.options.mode)
+        self._read_op = lib.UGDS_OP_READ | self._flags
+        self._write_op = lib.UGDS_OP_WRITE | self._flags
+        self.detach()
+
+    def using(
+        self,
+        *,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
+    ) -> Self:
+        """Return another handle of the same bytes, whose operations are done otherwise.
+
+        ``policy`` is a name or an object of your own; ``mode`` and ``io_class`` go
+        before what it says. What is not given is as here. Close it as any other, or
+        leave that to the controller.
+        """
+        self._checked()
+        other = type(self)(
+            self._controller,
+            self.nsid,
+            base=self._base,
+            nbytes=self._nbytes,
+            readonly=self.readonly,
+        )
+        other._do(choose(policy, mode, io_class, self._how))
+        return other
+
+    def _planned(
+        self,
+        name: str,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
+        offset: object = None,
+        nbytes: object = None,
+    ) -> int:
+        """Return the flags of one operation, and set the fast path up."""
+        device = self._here()
+        how = self._how
+        if mode is None and io_class is None and how.policy is None:
+            return self._flags
+        intent = Intent(
+            name,
+            offset if isinstance(offset, int) else None,
+            nbytes if isinstance(nbytes, int) else None,
+        )
+        return how.planned(intent, mode, io_class).flags(device.options.mode)
+
+    def _batch_flags(self) -> int:
+        """Return the flags of a batch that is made now, for whatever loop."""
+        how = self._how
+        if how.policy is None:
+            return self._flags
+        plan = how.planned(Intent("batch", None, None), None, None)
+        return plan.flags(self._device.options.mode)
 
     def detach(self) -> None:
         """Leave the fast path: the next operation looks again."""

@@ -32,6 +32,7 @@ struct ugds_error {
 #define UGDS_OPEN_NO_HUGEPAGE 0x4
 #define UGDS_OPEN_NO_TALLIES 0x10 /* keep counters only, no statistics of queue pairs */
 #define UGDS_OPEN_FIFO 0x40 /* first in, first out: neither classes nor chunks */
+#define UGDS_OPEN_WRR_AUTO 0x20 /* the same, but round robin where it is not offered */
 #define UGDS_OPEN_WRR 0x8 /* weighted round robin arbitration (refused where CAP.AMS lacks it) */
 
 struct ugds_open_params {

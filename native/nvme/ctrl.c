@@ -111,7 +111,7 @@ static int read_caps(struct nvme_ctrl *c, struct nvme_err *err)
 				    "the controller allows queues of one entry only (CAP.MQES 0)");
 	c->p.depth = c->p.depth < 2 ? 2 : min_u32(c->p.depth, depth_max);
 	c->p.batch_depth = c->p.batch_depth < 2 ? 2 : min_u32(c->p.batch_depth, depth_max);
-	c->wrr = c->p.wrr;
+	c->wrr = c->p.wrr || (c->p.wrr_auto && NVME_CAP_AMS(c->cap) & 1);
 	if (c->wrr && !(NVME_CAP_AMS(c->cap) & 1))
 		return nvme_err_set(err, -EOPNOTSUPP, 0,
 				    "weighted round robin was asked for, but CAP.AMS (%u) does not offer "

@@ -32,6 +32,7 @@ struct nvme_open_params {
 	bool no_hugepage;
 	bool wrr;
 	bool no_tallies;
+	bool wrr_auto; /* where it is offered */
 	uint32_t io_queues;
 	uint32_t batch_queues;
 	uint32_t depth;

@@ -27,6 +27,7 @@ WRAPPED: Final = {
     "region",
     "register",
     "register_dmabuf",
+    "using",
 }
 
 
