@@ -8,6 +8,7 @@ marked ``core`` on all of them, marked ``few`` on four that cover every value.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import signal
 from collections.abc import Callable, Iterator
@@ -72,6 +73,15 @@ def pytest_collection_modifyitems(
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not wrong(item)]
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage in what tests leave, not in what was there before them.
+
+    Nine thousand tests are a large heap, and each on a GPU collects in the end.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def wants_real_gpu(item: pytest.Item) -> bool:
