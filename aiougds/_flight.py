@@ -21,7 +21,7 @@ from aiougds._errors import (
     UGDSError,
     WrongLoopError,
 )
-from aiougds._failure import Request, ended
+from aiougds._failure import Request, ended, gone
 from aiougds._ffi import Record, ffi, lib
 from aiougds._gpu.errors import gpu_error
 from aiougds._sink import End, end_of
@@ -44,12 +44,6 @@ CANCELLED: Final = lib.UGDS_SOP_CANCELLED
 FAILED: Final = lib.UGDS_SOP_FAILED
 STALLED: Final = lib.UGDS_SOP_STALLED
 
-# What C answers when what cells hold cannot be.
-_DECISIONS: Final[dict[int, type[UGDSError]]] = {
-    errno.EINVAL: AlignmentError,
-    errno.ERANGE: RangeError,
-    errno.EFAULT: RangeError,
-}
 _log: Final = logging.getLogger("aiougds.stream")
 
 
@@ -240,13 +234,13 @@ class Flight:
                 "the operation was withdrawn by cancel() before its stream came to it; "
                 "nothing was sent, and the stream passes it"
             )
-        request = self.request(end.item)
+        request = self._as_it_ran(end)
         error: UGDSError
         if end.gpu_code:
             what = f"{request.name} of {request.nbytes} bytes on a stream"
             error = gpu_error(self.line.vendor, end.gpu_code, what)
-        elif any(self._cells(end.item)) and -end.result in _DECISIONS:
-            error = self._bad_decision(end, request)
+        elif (decision := self._bad_decision(end, request)) is not None:
+            error = decision
         else:
             record = Record(end.token, end.result, end.status, end.done)
             error = ended(device, record, request, self.timeout_s)
@@ -257,17 +251,43 @@ class Flight:
     def _cells(self, index: int) -> tuple[Cell | None, Cell | None]:
         return self.transfers[min(index, len(self.transfers) - 1)].cells
 
-    def _bad_decision(self, end: End, request: Request) -> UGDSError:
-        """Return what is wrong with what the stream has put into cells."""
+    def _bad_decision(self, end: End, request: Request) -> UGDSError | None:
+        """Return what is wrong with what the stream had put into cells, if that is."""
         at, length = self._cells(end.item)
-        offset = request.offset if at is None else at.value
-        nbytes = request.nbytes if length is None else length.value
-        return _DECISIONS[-end.result](
-            f"{request.name}: the late-bound {nbytes} bytes at offset {offset} are no "
-            f"whole blocks of {request.lba_bytes} bytes, past the end at "
-            f"{request.size}, or more than the {request.nbytes} bytes of memory; "
-            "nothing was sent"
-        )
+        if (at is None and length is None) or end.status:  # a command was sent
+            return None
+        offset, nbytes, lba = request.offset, request.nbytes, request.lba_bytes
+        most = self.transfers[end.item].nbytes
+        match -end.result:
+            case errno.EINVAL:
+                what, value = ("offset", offset) if offset % lba else ("length", nbytes)
+                error: UGDSError = AlignmentError(
+                    f"{request.name}: the late-bound {what} {value} is not a multiple "
+                    f"of the block size {lba}; nothing was sent"
+                )
+            case errno.EFAULT:
+                error = RangeError(
+                    f"{request.name}: the late-bound length {nbytes} is more than the "
+                    f"{most} bytes of memory; nothing was sent"
+                )
+            case errno.ERANGE:
+                error = RangeError(
+                    f"{request.name}: the late-bound {nbytes} bytes at offset {offset} "
+                    f"end at {offset + nbytes}, past the end of the namespace or "
+                    f"region at {request.size}; nothing was sent"
+                )
+            case errno.ENXIO:
+                error = gone(request.name)
+            case _:
+                return None
+        return error
+
+    def _as_it_ran(self, end: End) -> Request:
+        """Return its failed transfer with the numbers that cells had when it began."""
+        request = self.request(end.item)
+        if any(cell is not None for cell in self._cells(end.item)):
+            return request._replace(offset=end.offset, nbytes=end.nbytes)
+        return request
 
     def request(self, index: int) -> Request:
         """Return one of its transfers, as failures are described."""

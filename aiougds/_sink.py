@@ -31,6 +31,8 @@ class End(NamedTuple):
     result: int
     status: int
     done: int
+    offset: int
+    nbytes: int
     state: int
     item: int
     gpu_code: int
@@ -44,6 +46,8 @@ def end_of(native: CData) -> End:
         native.result,
         native.status,
         native.done,
+        native.offset,
+        native.nbytes,
         native.state,
         native.item,
         native.gpu_code,

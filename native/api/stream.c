@@ -16,6 +16,7 @@ static_assert(UGDS_SOP_STALL == STREAM_STALL && UGDS_SOP_CALLBACK == STREAM_CALL
 	      "one order");
 static_assert(sizeof(struct ugds_stream_result) == sizeof(struct stream_result) &&
 		      offsetof(struct ugds_stream_result, done) == offsetof(struct stream_result, done) &&
+		      offsetof(struct ugds_stream_result, offset) == offsetof(struct stream_result, offset) &&
 		      offsetof(struct ugds_stream_result, over) == offsetof(struct stream_result, over),
 	      "results are passed through");
 static_assert(sizeof(struct ugds_stream_cell) == sizeof(struct stream_cell) &&

@@ -75,6 +75,7 @@ struct ugds_stream_result {
 	int64_t result; /* bytes, or a negative errno */
 	uint64_t status; /* as struct ugds_completion.status, of the first command that failed */
 	uint64_t done; /* bytes */
+	uint64_t offset, nbytes; /* of that item, as its cells had them when they were read */
 	uint32_t state; /* UGDS_SOP_*; of an event: UGDS_SOP_DONE or _FAILED */
 	uint32_t item; /* the first that failed */
 	int32_t gpu_code;

@@ -24,7 +24,9 @@ static int late_bound(struct stream_op *op, struct stream_part *p)
 		return -EINVAL;
 	if (p->length > p->is.nbytes)
 		return -EFAULT;
-	return p->at > size || p->length > size - p->at ? -ERANGE : 0;
+	if (p->at > size || p->length > size - p->at)
+		return atomic_load_explicit(&op->ns->gone, memory_order_relaxed) ? -ENXIO : -ERANGE;
+	return 0;
 }
 
 void stream_read_cells(struct stream_op *op)

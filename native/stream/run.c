@@ -36,6 +36,8 @@ static void tell(struct stream_op *op, uint32_t state, int64_t result)
 	op->res.status = op->status;
 	op->res.done = op->done;
 	op->res.item = op->bad;
+	op->res.offset = op->parts[op->bad].at;
+	op->res.nbytes = op->parts[op->bad].length;
 	op->res.gpu_code = op->gpu_code;
 	op->told = true;
 	sink_tell(op);

@@ -82,6 +82,7 @@ struct stream_result {
 	int64_t result;
 	uint64_t status;
 	uint64_t done;
+	uint64_t offset, nbytes;
 	uint32_t state;
 	uint32_t item;
 	int32_t gpu_code;

@@ -15,6 +15,7 @@ from gpu.on_stream import (
     ended,
     obj,
     recorded,
+    until,
 )
 from gpu.rig import GPU
 from helpers.model import PAGE, pattern
@@ -23,8 +24,10 @@ from helpers.world import World, served
 import aiougds
 from aiougds import AlignmentError, Cell, RangeError
 from aiougds._ffi import address_of
+from aiougds.testing import Fault, inject
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
+UNSENT = "nothing was sent"
 where = pytest.mark.parametrize("where", WHERE)
 
 
@@ -78,29 +81,67 @@ async def test_a_write_to_where_the_stream_says(
         del at, length, op
 
 
-@pytest.mark.parametrize(
-    ("offset", "nbytes", "error"),
-    [(1, 512, AlignmentError), (1 << 40, 512, RangeError), (0, PAGE + 512, RangeError)],
-)
+BAD_DECISIONS = [
+    (1, 512, AlignmentError, "offset 1 is not a multiple of the block size 512"),
+    (512, 7, AlignmentError, "length 7 is not a multiple of the block size 512"),
+    (0, PAGE + 512, RangeError, "length 4608 is more than the 4096 bytes of memory"),
+    (
+        1 << 40,
+        512,
+        RangeError,
+        (
+            "512 bytes at offset 1099511627776 end at 1099511628288, past the end of "
+            "the namespace or region at 4194304"
+        ),
+    ),
+]
+
+
 async def test_a_decision_that_cannot_be_fails_the_operation(
-    world: World, gpu: GPU, offset: int, nbytes: int, error: type[Exception]
+    world: World, gpu: GPU
 ) -> None:
-    """The slice's length is the most; nothing is sent, and the stream passes."""
+    """The slice's length is the most; nothing is sent, and the stream passes.
+
+    The error says the one reason, with what the cells held then, not what they do now.
+    """
     stream = gpu.stream()
     with cells_given_back():
         async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
             sent = served(ns)
             at, length = Cell(device=gpu.name), Cell(device=gpu.name)
-            decide(gpu, at, offset, stream)
-            decide(gpu, length, nbytes, stream)
-            op = ns.read_on(obj(gpu, stream), buf.reg, offset=at, nbytes=length)
-            with pytest.raises(error):
-                await ended(world, op)
+            for offset, nbytes, error, words in BAD_DECISIONS:
+                decide(gpu, at, offset, stream)
+                decide(gpu, length, nbytes, stream)
+                op = ns.read_on(obj(gpu, stream), buf.reg, offset=at, nbytes=length)
+                await until(world, lambda op=op: op.done)
+                at.value = length.value = 64 << 10
+                with pytest.raises(error) as failure:
+                    await ended(world, op)
+                assert str(failure.value) == f"read: the late-bound {words}; {UNSENT}"
             assert served(ns) == sent
             assert buf.get() == b"\xee" * PAGE
             again = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
             assert await ended(world, again) == PAGE
-        del at, length, op
+        del at, length, op, failure
+
+
+async def test_a_failure_behind_a_decision_says_where_it_was(
+    world: World, gpu: GPU
+) -> None:
+    """The device refused it: no reason of the cells, but their offset."""
+    stream = gpu.stream()
+    with cells_given_back():
+        async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+            at = Cell(device=gpu.name)
+            decide(gpu, at, 3 * PAGE, stream)
+            # Invalid field: its errno is what a bad decision has too.
+            with inject(ns, Fault.status("read", sct=0, sc=2)):
+                op = ns.read_on(obj(gpu, stream), buf.reg, offset=at)
+                with pytest.raises(aiougds.NVMeError) as failure:
+                    await ended(world, op)
+            assert failure.value.errno == errno.EINVAL
+            assert failure.value.offset == 3 * PAGE
+        del at, op, failure
 
 
 def test_cells_hold_what_fits(gpu: GPU) -> None:
