@@ -146,6 +146,7 @@ def enqueue(
     for one in found:
         _refuse_other_gpu(line, one.place)
     pinned: list[Mapping] = []
+    flight: Flight | None = None
     with ExitStack() as events:
         producers = _producers(items, found, handle, vendor, events)
         flags = lib.UGDS_SOP_KEEP if reads_late else 0
@@ -169,8 +170,9 @@ def enqueue(
             flight = Flight(line, window, transfers, how.timeout_s, keep, bufs, pinned)
             _enqueue(flight, _array(transfers, found, places), native)
         except BaseException:
-            for mapping in pinned:
-                mapping.release()
+            if flight is None or not flight.token:  # else the stream has some of it
+                for mapping in pinned:
+                    mapping.release()
             raise
     flight.watch_here()
     return StreamOperation(flight)
@@ -232,7 +234,7 @@ def _quick(
     line.flights.append(flight)
     try:
         array = ffi.new("struct ugds_stream_item[1]", [native])
-        lib.ugds_stream_enqueue(
+        code = lib.ugds_stream_enqueue(
             line.ptr, window.ptr, array, 1, _PLAIN, flight.started, _UNREAD
         )
     except OverflowError:
@@ -240,7 +242,7 @@ def _quick(
     finally:
         if not flight.token:
             flight.refuse()
-    if not flight.token:
+    if code < 0:
         return None
     flight.watch_here()
     return StreamOperation(flight)

@@ -320,13 +320,9 @@ static int refused_by_gpu(struct stream *s, int code, struct stream_started *ret
 			    s->rt->error_name(code));
 }
 
-/* It was published: the executor ends it, nobody is told. */
+/* It was published: the executor ends it. Until then copies and cells are its own still, so it keeps its name. */
 static void leave_broken(struct stream *s, struct stream_op *op, int code)
 {
-	pthread_mutex_lock(&s->x->lock);
-	op->released = true;
-	s->nr_held--;
-	pthread_mutex_unlock(&s->x->lock);
 	/* release: gone and ends are as they stay */
 	atomic_store_explicit(&op->broken, code, memory_order_release);
 	stream_exec_add(s->x, s);
@@ -360,12 +356,13 @@ static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, cons
 				    "streams that stall; wait for some of them, or raise it up to 32",
 				    s->connections);
 	rc = stream_push(s, op, how);
-	if (!rc) {
+	if (s->next_seq != before) { /* it was published */
 		ret->token = stream_token(op);
 		ret->event = op->event;
-		return 0;
 	}
-	if (s->next_seq == before) { /* never published */
+	if (!rc)
+		return 0;
+	if (s->next_seq == before) {
 		if (how->flags & STREAM_STALL) {
 			pthread_mutex_lock(&s->x->lock);
 			stream_no_stall(s);

@@ -142,13 +142,14 @@ static void context_lost(bool direct)
 static void runtime_refuses(bool direct)
 {
 	struct rig r;
-	struct ugds_stream_how none = { 0 };
+	struct ugds_stream_cell cell;
+	struct ugds_stream_how how = { .cell = &cell };
 	struct ugds_stream_started st;
 	struct ugds_error err = { 0 };
 	struct ugds_stream_item it;
 	struct ugds_stream_info a, b;
 	struct gated g;
-	uint32_t calls, bad = 0;
+	uint32_t calls, begun = 0, bad = 0;
 
 	rig_begin(&r, direct, "runtime refuses");
 	g = gated_open(&r);
@@ -162,13 +163,20 @@ static void runtime_refuses(bool direct)
 		int rc;
 
 		atomic_store(&fake.fail_at, atomic_load(&fake.nr_calls) + i);
-		rc = ugds_stream_enqueue(g.s, r.f.ns, &it, 1, &none, &st, &err);
+		cell = (struct ugds_stream_cell){ 0 };
+		rc = ugds_stream_enqueue(g.s, r.f.ns, &it, 1, &how, &st, &err);
 		atomic_store(&fake.fail_at, 0);
-		if (rc >= 0 || st.gpu_code != FAKE_REFUSED || st.token)
+		if (rc >= 0 || st.gpu_code != FAKE_REFUSED)
 			printf("# call %u of %u: %d, code %d\n", i, calls, rc, st.gpu_code), bad++;
 		for (int k = 0; k < 5000 && !idle(&r); k++)
 			fake_rest(MS);
 		bad += !idle(&r);
+		/* what the stream was given of it says so to whoever looks, and is known until it is over */
+		if (st.token) {
+			bad += !over(g, st.token).over || cell.state != UGDS_SOP_FAILED || cell.error != -EIO;
+			ugds_stream_release(g.s, st.token);
+			begun++;
+		}
 		if (!fake_sync(g.fs, 5 * SEC))
 			printf("# call %u: the stream hangs\n", i), bad++;
 		memset(r.gpu + FAR, 0x55, 320 * KIB);
@@ -177,6 +185,7 @@ static void runtime_refuses(bool direct)
 	}
 	ok(!bad, "%u calls refuse, one after another: nothing is held, nothing hangs, the next one is done",
 	   calls);
+	ok(begun == calls - 1, "all but the first leave something in the stream: %u of %u", begun, calls);
 	ugds_stream_info(g.s, &b);
 	ok(b.waiting == 0 && b.held == 2 + calls, "and nothing is left over: %u", b.held);
 	ok(gated_close(g), "closed");
