@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final
+from weakref import ref
 
 from aiougds._buffer import gpu_of
-from aiougds._errors import ArgumentTypeError, RangeError
+from aiougds._errors import ArgumentTypeError, BusyError, RangeError
 from aiougds._ffi import ffi, lib
 from aiougds._flight import CANCELLED, DONE, FAILED
 from aiougds._gpu.errors import NAMES, gpu_error
 from aiougds._gpu.pointers import usable
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from aiougds._buffer import GPUDevice
     from aiougds._ffi import CData
+    from aiougds._flight import Flight
     from aiougds._stream_op import StreamState
 
     _Place = tuple[CData, int]
@@ -185,10 +190,16 @@ class StatusCell(PinnedCell):
     Give it as ``status``. It is written before the stream passes the operation: at
     ``ptr`` an uint32 with 2 for done, 3 for cancelled and 4 for failed (0 before), an
     int32 with 0 or a negative errno, and an uint64 with the bytes moved; or as an array
-    of four int32. One cell serves one operation at a time.
+    of four int32.
+
+    One cell serves the operations of one stream at a time: each writes it as the stream
+    passes it, and the kernels behind see it so. Giving it to another stream before
+    that, or clearing it, is a BusyError. It need not be cleared between operations: as
+    long as the last one has not written it, ``state`` is ``waiting`` here; a kernel
+    that looks too early, of another stream, sees what the one before wrote.
     """
 
-    __slots__ = ()
+    __slots__ = ("_again", "_flight", "_lock")
 
     typestr = "<i4"
     words = 4
@@ -201,6 +212,35 @@ class StatusCell(PinnedCell):
 
     def __init__(self, *, device: GPUDevice = "cuda:0") -> None:
         super().__init__(device)
+        # The last operation that it serves, and whether one before has written it.
+        self._flight: ref[Flight] | None = None
+        self._again = False
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def serving(self, flight: Flight) -> Generator[None]:
+        """Become an operation's that is enqueued inside; BusyError if it may not."""
+        with self._lock:
+            last = self._last()
+            if last is not None and last.line is not flight.line:
+                raise BusyError(
+                    f"{self!r} serves an operation on {last.line.name}, which has not "
+                    "passed it: await that first, or use a cell for each stream"
+                )
+            again = last is not None or bool(self._cell().state)
+            try:
+                yield
+            finally:
+                if flight.token:  # also of one that was refused halfway
+                    self._again, self._flight = again, ref(flight)
+
+    def _last(self) -> Flight | None:
+        """Return the operation that will write it."""
+        flight = None if self._flight is None else self._flight()
+        return None if flight is None or flight.has_passed() else flight
+
+    def _written(self) -> bool:
+        return not self._again or self._last() is None
 
     def _cell(self) -> CData:
         return ffi.cast("struct ugds_stream_cell *", self._host)
@@ -208,20 +248,25 @@ class StatusCell(PinnedCell):
     @property
     def state(self) -> StreamState:
         """``waiting`` until it was written; ``done``, ``cancelled`` or ``failed``."""
+        if not self._written():
+            return "waiting"
         return self._STATES.get(self._cell().state, "waiting")
 
     @property
     def errno(self) -> int:
         """0, or the errno that it failed with."""
-        return -int(self._cell().error)
+        return -int(self._cell().error) if self._written() else 0
 
     @property
     def bytes_done(self) -> int:
         """Bytes that were moved."""
-        return int(self._cell().nbytes)
+        return int(self._cell().nbytes) if self._written() else 0
 
     def clear(self) -> None:
-        """Make it ready for the next operation."""
+        """Make it as new; BusyError while an operation may write it."""
+        if self._last() is not None:
+            raise BusyError(f"{self!r} serves an operation still: await that first")
+        self._again = False
         ffi.memmove(self._host, bytes(CELL_BYTES), CELL_BYTES)
 
     def __repr__(self) -> str:

@@ -62,6 +62,7 @@ class Flight:
     """The state that an operation, its event and its controller share."""
 
     __slots__ = (
+        "__weakref__",
         "_end",
         "_failing",
         "_left",
@@ -137,6 +138,13 @@ class Flight:
         if self._end is None or self._end.state == STALLED:
             self._note(end)  # it is a sweep that asks: no other one inside
         return True
+
+    def has_passed(self) -> bool:
+        """Whether its stream has passed it, and the device let go, told of or not."""
+        if not self.token:
+            return self._refused
+        end = self.look()
+        return end is None or end.over or self.window.device.ended
 
     @property
     def end(self) -> End | None:

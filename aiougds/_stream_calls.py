@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, SupportsIndex
 
 from aiougds._ffi import lib
-from aiougds._stream_enqueue import How, StreamItem, enqueue
+from aiougds._gpu.streams import stream_of
+from aiougds._stream_enqueue import StreamItem, enqueue
 from aiougds._stream_group import StreamGroup
+from aiougds._stream_how import How, check_how
 from aiougds._window import NamespaceWindow
 
 if TYPE_CHECKING:
@@ -107,7 +109,12 @@ class StreamCalls(NamespaceWindow):
         ``with ns.on_stream(stream) as group:`` collects ``group.read(...)`` and
         ``group.write(...)``; leaving the block queues all of them as one operation,
         ``group.operation``, or nothing when it raises. Arguments are as of
-        :meth:`read_on`.
+        :meth:`read_on`, and what is wrong with them is raised here; what is wrong with
+        a transfer is raised where it is added, and what only the stream knows when the
+        block is left (a capture, too many that wait).
         """
-        self._ready()
-        return StreamGroup(self, stream, How(after, timeout_s, on_error, order, status))
+        device = self._ready()
+        how = How(after, timeout_s, on_error, order, status)
+        stream_of(stream)
+        check_how(how, device)
+        return StreamGroup(self, stream, how)

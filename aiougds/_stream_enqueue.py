@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex, cast
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Final, NamedTuple, SupportsIndex
 
-from aiougds._cells import Cell, StatusCell
+from aiougds._cells import Cell
 from aiougds._errors import (
-    ArgumentTypeError,
     BusyError,
     CapabilityError,
     ClosedError,
@@ -19,24 +18,25 @@ from aiougds._errors import (
     WrongGPUError,
 )
 from aiougds._failure import NAMES, Request, past_end, refused, unaligned
-from aiougds._ffi import NULL, ffi, lib, seconds_to_ns, text
+from aiougds._ffi import NULL, ffi, lib, text
 from aiougds._flight import Flight, Transfer
 from aiougds._gpu.errors import gpu_error
-from aiougds._gpu.streams import event_of, stream_of
+from aiougds._gpu.streams import stream_of
 from aiougds._gpu.which import NAMES_OF, which_runtime
 from aiougds._gpu_memory import GPUMemory
 from aiougds._mapping import Mapping
-from aiougds._options import one_of
 from aiougds._order import recorded
 from aiougds._pinned import PinnedMemory, RegistrationSlice
+from aiougds._stream_how import PLAIN, How, check_how, native_how
 from aiougds._stream_op import StreamOperation
-from aiougds._transfer import check_timeout, locate, whole
+from aiougds._streams import DEFAULT_STREAMS
+from aiougds._transfer import locate, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aiougds._ffi import CData
-    from aiougds._gpu.streams import After, EventLike, Runtime, StreamHandle, StreamLike
+    from aiougds._gpu.streams import Runtime, StreamHandle, StreamLike
     from aiougds._streams import StreamLine
     from aiougds._transfer import Place, Window
     from aiougds._window import NamespaceWindow
@@ -45,19 +45,6 @@ READ: Final = lib.UGDS_OP_READ
 _NO_CELLS: Final = (None, None)
 _PLAIN: Final = ffi.new("struct ugds_stream_how *")  # C only reads it
 _UNREAD: Final = ffi.new("struct ugds_error *")
-
-
-class How(NamedTuple):
-    """How an operation is ordered, and what becomes of its failure."""
-
-    after: After | None
-    timeout_s: float | None
-    on_error: str
-    order: str
-    status: StatusCell | None
-
-
-PLAIN: Final = How(None, None, "raise", "memops", None)
 
 
 class StreamItem(NamedTuple):
@@ -79,9 +66,20 @@ class _Found(NamedTuple):
     nbytes_cell: CData
 
 
-def check(ns: NamespaceWindow, item: StreamItem) -> None:
-    """Raise what is wrong with a transfer."""
-    _find(ns._checked(), item)
+def check(ns: NamespaceWindow, stream: StreamLike, item: StreamItem) -> None:
+    """Raise what is wrong with a transfer, as far as it is known before its set is."""
+    window = ns._checked()
+    found = _find(window, item)
+    handle = stream_of(stream)
+    gpu = isinstance(found.place.memory, GPUMemory)
+    if gpu or (handle.runtime is not None and handle.handle not in DEFAULT_STREAMS):
+        _refuse_other_gpu(_line(window, handle, (found,)), found.place)
+    _refuse_to_pin(window, found.place)
+
+
+def _line(window: Window, handle: StreamHandle, found: Sequence[_Found]) -> StreamLine:
+    runtime, vendor = _runtime(handle, found)
+    return window.device.streams.line(handle, runtime, vendor)
 
 
 def _find(window: Window, item: StreamItem) -> _Found:
@@ -134,23 +132,23 @@ def enqueue(
         quick = _quick(ns, window, stream, items[0])
         if quick is not None:
             return quick
+    check_how(how, window.device)
     found = [_find(window, item) for item in items]
     reads_late = any(
         item.op == READ and one.nbytes_cell != NULL
         for item, one in zip(items, found, strict=True)
     )
     handle = stream_of(stream)
-    runtime, vendor = _runtime(handle, found)
-    line = window.device.streams.line(handle, runtime, vendor)
+    line = _line(window, handle, found)
     line.sweep()
     for one in found:
         _refuse_other_gpu(line, one.place)
     pinned: list[Mapping] = []
     flight: Flight | None = None
     with ExitStack() as events:
-        producers = _producers(items, found, handle, vendor, events)
+        producers = _producers(items, found, handle, line.vendor, events)
         flags = lib.UGDS_SOP_KEEP if reads_late else 0
-        native = _how(how, flags, runtime, producers)
+        native = native_how(how, flags, line.runtime, producers)
         try:
             places = [_reachable(window, one.place, pinned) for one in found]
             transfers = [
@@ -168,7 +166,8 @@ def enqueue(
             keep = (ns, stream, items, places, how.status)
             bufs = [item.buf for item in items]
             flight = Flight(line, window, transfers, how.timeout_s, keep, bufs, pinned)
-            _enqueue(flight, _array(transfers, found, places), native)
+            with how.status.serving(flight) if how.status else nullcontext():
+                _enqueue(flight, _array(transfers, found, places), native)
         except BaseException:
             if flight is None or not flight.token:  # else the stream has some of it
                 for mapping in pinned:
@@ -252,48 +251,6 @@ def _cell(value: object) -> Cell | None:
     return value if isinstance(value, Cell) else None
 
 
-def _how(
-    how: How, flags: int, runtime: Runtime, producers: Sequence[int]
-) -> tuple[CData, object]:
-    """Return it as C wants it, and what that points to."""
-    check_timeout(how.timeout_s)
-    one_of("on_error", how.on_error, ("raise", "stall"))
-    one_of("order", how.order, ("memops", "callback"))
-    native = ffi.new("struct ugds_stream_how *")
-    native.flags = flags
-    if how.on_error == "stall":
-        native.flags |= lib.UGDS_SOP_STALL
-    if how.order == "callback":
-        native.flags |= lib.UGDS_SOP_CALLBACK
-    if how.timeout_s is not None:
-        native.timeout_ns = seconds_to_ns(how.timeout_s)
-    if how.status is not None:
-        if not isinstance(how.status, StatusCell):
-            raise ArgumentTypeError(f"status={how.status!r}: a StatusCell is needed")
-        native.cell = ffi.cast("struct ugds_stream_cell *", how.status.host)
-    handles = list(producers)
-    if how.after is not None:
-        after = how.after if isinstance(how.after, (list, tuple)) else (how.after,)
-        several = cast("Sequence[EventLike]", after)
-        handles += [_event(event, runtime) for event in several]
-    events = ffi.new("uint64_t[]", handles)
-    if handles:
-        native.after, native.nr_after = events, len(events)
-    return native, events
-
-
-def _event(event: EventLike, runtime: Runtime) -> int:
-    """Return its raw handle; a runtime takes another's for a pointer of its own."""
-    found = event_of(event)
-    if found.runtime not in (None, runtime):
-        raise WrongGPUError(
-            f"after: the event {found.handle:#x} is of {found.runtime}, and the stream "
-            f"of {runtime}, which cannot wait for it: await aiougds.gpu_event(event) "
-            "before the call"
-        )
-    return found.handle
-
-
 def _runtime(handle: StreamHandle, found: Sequence[_Found]) -> tuple[Runtime, int]:
     """Return whose stream it is; a raw handle is of the memory's runtime."""
     said = handle.runtime
@@ -317,17 +274,21 @@ def _refuse_other_gpu(line: StreamLine, place: Place) -> None:
         )
 
 
-def _reachable(window: Window, place: Place, pinned: list[Mapping]) -> Place:
-    """Return memory that is mapped; pin it just in time where that takes no wait."""
-    if place.handle:
-        return place
-    device, memory = window.device, place.memory
-    if not device.info().caps & lib.UGDS_CAP_MAP_INLINE:
+def _refuse_to_pin(window: Window, place: Place) -> None:
+    if not place.handle and not window.device.info().caps & lib.UGDS_CAP_MAP_INLINE:
         raise MemoryLayoutError(
             "the memory is not registered, and pinning it takes a system call, for "
             "which a call that puts something on a stream does not wait: use "
             "ns.register()"
         )
+
+
+def _reachable(window: Window, place: Place, pinned: list[Mapping]) -> Place:
+    """Return memory that is mapped; pin it just in time where that takes no wait."""
+    if place.handle:
+        return place
+    device, memory = window.device, place.memory
+    _refuse_to_pin(window, place)
     if device.limbo:
         device.sweep_limbo()
         if device.left_busy(memory.ptr, memory.nbytes):

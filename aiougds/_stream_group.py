@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aiougds._cells import Cell
     from aiougds._gpu.streams import StreamLike
     from aiougds._pinned import PinnedMemory, RegistrationSlice
-    from aiougds._stream_enqueue import How
+    from aiougds._stream_how import How
     from aiougds._stream_op import StreamOperation
     from aiougds._window import NamespaceWindow
 
@@ -65,7 +65,7 @@ class StreamGroup:
                 "transfers are added inside `with ns.on_stream(...) as group:`; make "
                 "another set for more"
             )
-        check(self._ns, item)
+        check(self._ns, self._stream, item)
         self._items.append(item)
 
     @property

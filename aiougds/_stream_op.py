@@ -170,8 +170,8 @@ class StreamOperation:
             )
         )
         return (
-            f"<StreamOperation {what} of {nbytes} bytes on {flight.line.runtime} "
-            f"stream {flight.line.handle:#x}, {self.state}>"
+            f"<StreamOperation {what} of {nbytes} bytes on {flight.line.name}, "
+            f"{self.state}>"
         )
 
     def __del__(self) -> None:

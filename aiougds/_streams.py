@@ -64,6 +64,11 @@ class StreamLine:
         self.released: deque[int] = deque()
         self.orphans: deque[int] = deque()  # they stall, and their users are gone
 
+    @property
+    def name(self) -> str:
+        """Name its stream, for sentences."""
+        return f"{self.runtime} stream {self.handle:#x}"
+
     def info(self) -> CData:
         """Return ``struct ugds_stream_info`` of this moment."""
         info = ffi.new("struct ugds_stream_info *")

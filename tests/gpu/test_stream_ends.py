@@ -34,10 +34,10 @@ BAD = Fault.status("read", sct=2, sc=0x81)
 class Witness:
     """A copy of a status cell that the stream makes as it passes."""
 
-    def __init__(self, gpu: GPU, stream: int) -> None:
+    def __init__(self, gpu: GPU, stream: int, cell: StatusCell | None = None) -> None:
         self._gpu = gpu
         self._stream = stream
-        self.cell = StatusCell(device=gpu.name)
+        self.cell = cell or StatusCell(device=gpu.name)
         self._ptr = gpu.alloc(16, fill=0xFF)
 
     def look(self) -> None:
@@ -81,6 +81,52 @@ async def test_success_passes_at_the_completion(world: World, gpu: GPU) -> None:
         assert witness.seen() == (2, 0, PAGE)
         cell = witness.cell
         assert (cell.state, cell.errno, cell.bytes_done) == ("done", 0, PAGE)
+
+
+async def test_one_cell_for_all_of_a_stream(world: World, gpu: GPU) -> None:
+    """Each kernel sees the operation before it; here it says how the last one is."""
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, 2 * PAGE, "host") as buf:
+        first = Witness(gpu, stream)
+        second = Witness(gpu, stream, first.cell)
+        cell = first.cell
+        with inject(ns, Fault.hold("read").on(slba=8, nlb=1)):
+            op = ns.read_on(obj(gpu, stream), buf[:512], offset=0, status=cell)
+            first.look()
+            last = ns.read_on(obj(gpu, stream), buf.reg, offset=PAGE, status=cell)
+            second.look()
+            assert await ended(world, op) == 512
+            await until(world, lambda: first.passed)
+            assert first.seen() == (2, 0, 512)
+            assert (cell.state, cell.bytes_done) == ("waiting", 0)
+            assert not second.passed
+        assert await ended(world, last) == 2 * PAGE
+        await until(world, lambda: second.passed)
+        assert second.seen() == (2, 0, 2 * PAGE)
+        assert (cell.state, cell.bytes_done) == ("done", 2 * PAGE)
+        cell.clear()
+        assert (cell.state, cell.bytes_done) == ("waiting", 0)
+
+
+async def test_a_cell_is_no_two_streams(world: World, gpu: GPU) -> None:
+    stream, other = gpu.stream(), gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:
+        cell = StatusCell(device=gpu.name)
+        gpu.soft.kernel(stream)
+        op = ns.read_on(obj(gpu, stream), buf.reg, offset=0, status=cell)
+        gpu.soft.fail({"cuda": "cuEventRecord", "hip": "hipEventRecord"}[gpu.name], 2)
+        with pytest.raises(aiougds.GPUError):  # halfway: it writes the cell yet
+            ns.read_on(obj(gpu, stream), buf.reg, offset=0, status=cell)
+        with pytest.raises(aiougds.BusyError, match="which has not passed it"):
+            ns.read_on(obj(gpu, other), buf.reg, offset=0, status=cell)
+        with pytest.raises(aiougds.BusyError, match="await that first"):
+            cell.clear()
+        gpu.soft.end_kernels()
+        assert await ended(world, op) == PAGE
+        await until(world, lambda: cell.state == "failed")
+        op = ns.read_on(obj(gpu, other), buf.reg, offset=0, status=cell)
+        assert await ended(world, op) == PAGE
+        assert cell.state == "done"
 
 
 async def test_a_failure_passes_and_says_so(world: World, gpu: GPU) -> None:

@@ -59,6 +59,40 @@ async def test_bad_arguments(world: World, gpu: GPU) -> None:
         assert not buf.reg.inflight
 
 
+async def test_a_set_is_refused_where_it_is_wrong(world: World, gpu: GPU) -> None:
+    """What is wrong with all of it by ``on_stream``, with a transfer as it is added."""
+    on = obj(gpu, gpu.stream())
+    far = (gpu.alloc(PAGE, device=1), PAGE, f"{gpu.name}:1")
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "gpu") as buf:
+        cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
+            (ArgumentTypeError, "is no stream", {"stream": None}),
+            (RangeError, "a handle is between", {"stream": -1}),
+            (OptionError, "timeout_s=0", {"timeout_s": 0}),
+            (OptionError, "on_error", {"on_error": "ignore"}),
+            (OptionError, "order", {"order": "kernel"}),
+            (CapabilityError, "host function", {"order": "callback"}),
+            (ArgumentTypeError, "StatusCell is needed", {"status": 5}),
+            (ArgumentTypeError, "is no event", {"after": [None]}),
+        ]
+        for error, words, change in cases:
+            given = {"stream": on, **change}
+            with pytest.raises(error, match=words):
+                ns.on_stream(given.pop("stream"), **given)
+        with ns.on_stream(on) as group:
+            group.read(buf.reg, offset=0)
+            with pytest.raises(WrongGPUError, match="use a stream of the memory"):
+                group.read(far, offset=0)
+            with pytest.raises(AlignmentError):
+                group.write(buf[1:], offset=0)
+        assert await ended(world, group.operation) == PAGE
+        gone = gpu.stream()
+        gpu.destroy(gone)
+        with nothing_sent(ns), ns.on_stream(obj(gpu, gone)) as lost:
+            with pytest.raises(aiougds.GPUContextError, match="destroyed"):
+                lost.read(buf.reg, offset=0)
+            assert not len(lost)
+
+
 async def test_truth_is_the_number_that_it_is(world: World, gpu: GPU) -> None:
     """As of plain reads: an offset is whatever Python takes as an index."""
     stream = gpu.stream()
