@@ -11,7 +11,7 @@ SOFT_EXPORT int cuStreamCreate(uintptr_t *stream, unsigned flags)
 	int code = flags > 1 ? SOFT_INVALID_VALUE : soft_stream_new(ctx, !flags, &s);
 
 	if (!code)
-		*stream = (uintptr_t)s;
+		*stream = s->handle;
 	return code;
 }
 

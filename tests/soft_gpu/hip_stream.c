@@ -11,7 +11,7 @@ SOFT_EXPORT int hipStreamCreateWithFlags(uintptr_t *stream, unsigned flags)
 	int code = flags > 1 ? SOFT_INVALID_VALUE : soft_stream_new(ctx, !flags, &s);
 
 	if (!code)
-		*stream = (uintptr_t)s;
+		*stream = s->handle;
 	return soft_answer(code);
 }
 
@@ -43,6 +43,14 @@ SOFT_EXPORT int hipStreamGetDevice(uintptr_t stream, int *device)
 	CALL_ON(s, stream);
 
 	*device = s->device;
+	return SOFT_OK;
+}
+
+SOFT_EXPORT int hipStreamGetId(uintptr_t stream, unsigned long long *id)
+{
+	CALL_ON(s, stream);
+
+	*id = s->id;
 	return SOFT_OK;
 }
 

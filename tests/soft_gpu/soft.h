@@ -227,6 +227,7 @@ struct soft_op {
 
 struct soft_stream {
 	struct soft_stream *next;
+	uintptr_t handle; /* another's as soon as it is destroyed, though what was enqueued ends first */
 	uint64_t id;
 	struct soft_ctx *ctx;
 	int device;

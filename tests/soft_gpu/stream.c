@@ -40,6 +40,7 @@ static struct soft_stream *new_stream(struct soft_ctx *ctx, bool blocking)
 
 	*s = (struct soft_stream){ .next = streams, .id = next_stream++, .ctx = ctx, .device = ctx->device };
 	s->blocking = blocking;
+	s->handle = (uintptr_t)malloc(1);
 	streams = s;
 	return s;
 }
@@ -58,6 +59,7 @@ static void let_go(struct soft_stream *s)
 		at = &(*at)->next;
 	*at = s->next;
 	soft_ticket_put(s->last);
+	free((void *)s->handle);
 	free(s);
 }
 
@@ -88,7 +90,7 @@ int soft_stream_find(uintptr_t handle, struct soft_stream **ret)
 		return code;
 	}
 	for (struct soft_stream *s = streams; s; s = s->next)
-		if ((uintptr_t)s == handle && !s->destroyed && !s->legacy) {
+		if (s->handle == handle && !s->destroyed && !s->legacy) {
 			*ret = s;
 			return s->ctx->sticky;
 		}
@@ -103,6 +105,8 @@ int soft_stream_destroy(uintptr_t handle)
 	if (code == SOFT_INVALID_HANDLE)
 		return code;
 	s->destroyed = true;
+	free((void *)s->handle);
+	s->handle = 0;
 	soft_stream_drained(s);
 	return code;
 }
