@@ -22,8 +22,8 @@ extern const struct gpu_backend gpu_cuda, gpu_hip;
 #define GPU_CALLS                                                                                       \
 	.enter = enter, .leave = leave, .copy_in = copy_in, .copy_out = copy_out,                       \
 	.copy_in_now = copy_in_now, .copy_out_now = copy_out_now, .stream_new = stream_new,             \
-	.stream_free = stream_free, .stream_place = stream_place, .stream_query = stream_query,         \
-	.stream_sync = stream_sync, .stream_capturing = stream_capturing,                               \
+	.stream_free = stream_free, .stream_place = stream_place, .stream_id = stream_id,               \
+	.stream_query = stream_query, .stream_sync = stream_sync, .stream_capturing = stream_capturing, \
 	.stream_wait_event = stream_wait_event, .event_new = event_new, .event_free = event_free,       \
 	.event_record = event_record, .event_query = event_query, .host_alloc = host_alloc,             \
 	.host_free = host_free, .words_alloc = words_alloc, .words_free = words_free, .memops = memops, \

@@ -133,6 +133,15 @@ static int stream_place(uint64_t stream, struct gpu_place *ret)
 	return code;
 }
 
+static int stream_id(uint64_t stream, uint64_t *ret)
+{
+	unsigned long long id = 0;
+	int code = fn.cuStreamGetId ? fn.cuStreamGetId((uintptr_t)stream, &id) : 0;
+
+	*ret = id;
+	return code;
+}
+
 static int stream_query(uint64_t stream) { return not_ready(fn.cuStreamQuery((uintptr_t)stream)); }
 static int stream_sync(uint64_t stream) { return fn.cuStreamSynchronize((uintptr_t)stream); }
 

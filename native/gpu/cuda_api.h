@@ -100,6 +100,7 @@ typedef void cu_host_fn(void *arg);
 	X(cuMemcpyDtoH, 3020, 0, (void *dst, uint64_t src, size_t n))                                      \
 	X(cuStreamCreate, 2000, 0, (uintptr_t *stream, unsigned flags))                                    \
 	X(cuStreamDestroy, 4000, 0, (uintptr_t stream))                                                    \
+	X(cuStreamGetId, 12000, 1, (uintptr_t stream, unsigned long long *id))                             \
 	X(cuStreamGetCtx, 9020, 0, (uintptr_t stream, uintptr_t *ctx))                                     \
 	X(cuStreamQuery, 2000, 0, (uintptr_t stream))                                                      \
 	X(cuStreamSynchronize, 2000, 0, (uintptr_t stream))                                                \

@@ -67,6 +67,8 @@ struct gpu_rt {
 	int (*stream_free)(uint64_t stream);
 	int (*stream_place)(uint64_t stream,
 			    struct gpu_place *ret); /* of a default stream: what is current */
+	/* What no other stream of the process has, though it may get the handle of one that was destroyed. 0: not told. */
+	int (*stream_id)(uint64_t stream, uint64_t *ret);
 	int (*stream_query)(uint64_t stream);
 	int (*stream_sync)(uint64_t stream);
 	int (*stream_capturing)(uint64_t stream, bool *ret);

@@ -109,6 +109,15 @@ static int stream_place(uint64_t stream, struct gpu_place *ret)
 			    : fn.hipGetDevice(&ret->device));
 }
 
+static int stream_id(uint64_t stream, uint64_t *ret)
+{
+	unsigned long long id = 0;
+	int code = fn.hipStreamGetId ? clean(fn.hipStreamGetId((uintptr_t)stream, &id)) : 0;
+
+	*ret = id;
+	return code;
+}
+
 static int stream_query(uint64_t stream) { return query(fn.hipStreamQuery((uintptr_t)stream)); }
 static int stream_sync(uint64_t stream) { return clean(fn.hipStreamSynchronize((uintptr_t)stream)); }
 

@@ -72,6 +72,7 @@ typedef void hip_host_fn(void *arg);
 	X(hipStreamCreateWithFlags, 600, 0, (uintptr_t *stream, unsigned flags))                          \
 	X(hipStreamDestroy, 600, 0, (uintptr_t stream))                                                   \
 	X(hipStreamGetDevice, 600, 0, (uintptr_t stream, int *device))                                    \
+	X(hipStreamGetId, 700, 1, (uintptr_t stream, unsigned long long *id))                             \
 	X(hipStreamQuery, 600, 0, (uintptr_t stream))                                                     \
 	X(hipStreamSynchronize, 600, 0, (uintptr_t stream))                                               \
 	X(hipStreamIsCapturing, 600, 0, (uintptr_t stream, int *status))                                  \

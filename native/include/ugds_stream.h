@@ -112,7 +112,8 @@ int ugds_stream_info(struct ugds_stream *s, struct ugds_stream_info *ret);
  * Enqueue one operation: all of @items, in no order among themselves. What is refused is refused before anything is enqueued,
  * except for errors of the runtime itself (ret->gpu_code): with ret->token the stream was given some of it already, which moves
  * nothing; its memory and cells stay in use until it is over. Never waits for the stream.
- *   errors of ugds_rw(); -EPERM: the stream is capturing a graph; -EOPNOTSUPP: cannot be ordered that way; -ENOBUFS: with it, all
+ *   errors of ugds_rw(); -EIDRM: the handle is that of another stream now, and some of the old one's is not over: open the new
+ *   one beside it; -EPERM: the stream is capturing a graph; -EOPNOTSUPP: cannot be ordered that way; -ENOBUFS: with it, all
  *   connections but one could stall; -EAGAIN: too many operations wait; -E2BIG: more chunks than an operation may have;
  *   -ENOMEM, -EIO, -ENODEV, -EINVAL with ret->gpu_code.
  */

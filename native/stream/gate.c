@@ -7,6 +7,7 @@
 #include "nvme/check.h"
 
 #define MOST_MEMOPS 2
+#define GPU_REPLACED (-2) /* beside GPU_NOT_READY, which here means that it is captured */
 
 static int room_for(struct stream_op *op, uint32_t n)
 {
@@ -203,12 +204,30 @@ static int push_all(struct stream *s, struct stream_op *op)
 	return code;
 }
 
+/*
+ * Is the handle another stream's by now? What was enqueued on a stream that was destroyed goes on, so the order of its words
+ * would be mixed with the new one's. Where nothing is left of it, the new one may as well go on with its numbers.
+ */
+static bool is_another(struct stream *s)
+{
+	uint64_t id = s->unique;
+
+	/* relaxed: of those enqueued before by others, their lock told us */
+	if (!id || atomic_load_explicit(&s->fifo_tail, memory_order_relaxed) ==
+			   atomic_load_explicit(&s->fifo_head, memory_order_relaxed))
+		return false;
+	s->gpu_calls++;
+	return !s->rt->stream_id(s->handle, &id) && id != s->unique;
+}
+
 /* What can be refused by the runtime without harm. */
 static int prepare(struct stream *s, struct stream_op *op, const struct stream_how *how, bool *ret_capturing)
 {
 	int code;
 
 	*ret_capturing = false;
+	if (is_another(s))
+		return GPU_REPLACED;
 	s->gpu_calls++;
 	code = s->rt->stream_capturing(s->handle, ret_capturing);
 	if (code || *ret_capturing)
@@ -315,6 +334,8 @@ static int refused_by_gpu(struct stream *s, int code, struct stream_started *ret
 			err, -EPERM, 0,
 			"the stream is capturing a graph: a transfer cannot be part of one; enqueue "
 			"it before the capture begins or after it ended");
+	if (code == GPU_REPLACED)
+		return nvme_err_set(err, -EIDRM, 0, "the handle is another stream's by now: open it anew");
 	ret->gpu_code = code;
 	return nvme_err_set(err, gpu_errno(s->rt, code), 0, "%s refused it: %s", s->rt->name,
 			    s->rt->error_name(code));

@@ -74,6 +74,8 @@ static int make_memory(struct stream *s, struct nvme_err *err)
 				    "the stream's context cannot be made current: %s",
 				    s->rt->error_name(code));
 	rc = look_at_device(s, err);
+	if (!rc && s->rt->stream_id && s->rt->stream_id(s->handle, &s->unique))
+		s->unique = 0;
 	if (!rc)
 		rc = stream_ring_get(s, err);
 	s->rt->leave(&s->place, &before);

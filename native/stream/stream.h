@@ -179,6 +179,7 @@ struct stream {
 	const struct gpu_rt *rt;
 	struct gpu_place place;
 	uint64_t handle; /* the runtime's */
+	uint64_t unique; /* its id there; 0: it has none */
 	uint32_t id;
 	bool staged, by_callback;
 	bool wait_flushes,
