@@ -372,6 +372,8 @@ class Device(Limbo):
                 # Housekeeping drains what a dead loop or thread left, and tells nobody.
                 yield
             self.ended = True
+            # A stream that the GPU passed between the last look and C's is closed too.
+            self.streams.close(force=force)
         finally:
             if not self.ended and self.info().state != lib.UGDS_STATE_CLOSED:
                 for window in self.open_windows():

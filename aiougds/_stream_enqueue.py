@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aiougds._ffi import CData
-    from aiougds._gpu.streams import Runtime, StreamHandle, StreamLike
+    from aiougds._gpu.pointers import Pointer
+    from aiougds._gpu.streams import StreamHandle, StreamLike
     from aiougds._streams import StreamLine
     from aiougds._transfer import Place, Window
     from aiougds._window import NamespaceWindow
@@ -78,8 +79,22 @@ def check(ns: NamespaceWindow, stream: StreamLike, item: StreamItem) -> None:
 
 
 def _line(window: Window, handle: StreamHandle, found: Sequence[_Found]) -> StreamLine:
-    runtime, vendor = _runtime(handle, found)
-    return window.device.streams.line(handle, runtime, vendor)
+    near = _pointer(found)
+    said = handle.runtime
+    if said is None and near is not None:
+        said = NAMES_OF[near.vendor]  # a raw handle is of the memory's runtime
+    runtime, vendor = which_runtime(said, f"stream {handle.handle:#x}")
+    if near is not None and near.vendor != vendor:
+        near = None
+    return window.device.streams.line(handle, runtime, vendor, near)
+
+
+def _pointer(found: Sequence[_Found]) -> Pointer | None:
+    """Return memory of a GPU, if any of it is."""
+    for one in found:
+        if isinstance(one.place.memory, GPUMemory):
+            return one.place.memory.found[0]
+    return None
 
 
 def _find(window: Window, item: StreamItem) -> _Found:
@@ -132,6 +147,26 @@ def enqueue(
         quick = _quick(ns, window, stream, items[0])
         if quick is not None:
             return quick
+    while True:
+        try:
+            return _enqueue_all(ns, window, stream, items, how)
+        except _ReplacedError as replaced:  # a stream that was destroyed had its handle
+            window.device.streams.retire(replaced.line)
+
+
+class _ReplacedError(Exception):
+    def __init__(self, line: StreamLine) -> None:
+        super().__init__(line.name)
+        self.line = line
+
+
+def _enqueue_all(
+    ns: NamespaceWindow,
+    window: Window,
+    stream: StreamLike,
+    items: Sequence[StreamItem],
+    how: How,
+) -> StreamOperation:
     check_how(how, window.device)
     found = [_find(window, item) for item in items]
     reads_late = any(
@@ -251,17 +286,6 @@ def _cell(value: object) -> Cell | None:
     return value if isinstance(value, Cell) else None
 
 
-def _runtime(handle: StreamHandle, found: Sequence[_Found]) -> tuple[Runtime, int]:
-    """Return whose stream it is; a raw handle is of the memory's runtime."""
-    said = handle.runtime
-    if said is None:
-        for one in found:
-            if isinstance(one.place.memory, GPUMemory):
-                said = NAMES_OF[one.place.memory.found[0].vendor]
-                break
-    return which_runtime(said, f"stream {handle.handle:#x}")
-
-
 def _refuse_other_gpu(line: StreamLine, place: Place) -> None:
     memory = place.memory
     if not isinstance(memory, GPUMemory):
@@ -334,6 +358,8 @@ def _enqueue(flight: Flight, array: CData, how: tuple[CData, object]) -> None:
     finally:
         if not flight.token:
             flight.refuse()
+    if code == -errno.EIDRM:
+        raise _ReplacedError(line)
     if code < 0:
         raise _refusal(flight, code, text(err.text))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from errno import EBUSY
-from threading import get_ident
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from aiougds._completion import current_home
-from aiougds._errors import CapabilityError, WrongLoopError
+from aiougds._errors import ArgumentError, CapabilityError, WrongLoopError
 from aiougds._ffi import ffi, lib, text
 from aiougds._gpu.errors import gpu_error
 from aiougds._gpu.streams import LEGACY, PER_THREAD
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from aiougds._device import Device
     from aiougds._ffi import CData
     from aiougds._flight import Flight
+    from aiougds._gpu.pointers import Pointer
     from aiougds._gpu.streams import Runtime, StreamHandle
     from aiougds._home import Home
 
@@ -99,16 +101,46 @@ class StreamLine:
             flight.land()
 
 
+class _Thread:
+    """A thread, as long as it runs. Its identifier may be another's after that."""
+
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        _threads[self.number] = self
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = _Thread()
+
+
+_numbers: Final = itertools.count(1)
+_threads: Final[WeakValueDictionary[int, _Thread]] = WeakValueDictionary()
+_here: Final = _Local()
+
+
+class _Key(NamedTuple):
+    vendor: int
+    handle: int
+    device: int
+    ctx: int
+    thread: int  # whose default stream it is; 0: not one of a thread
+
+
 class Streams:
     """All of a controller's, by what they are."""
 
-    __slots__ = ("_device", "_known", "_lines", "_lock")
+    __slots__ = ("_device", "_known", "_lines", "_lock", "_retired")
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._lock = threading.RLock()
-        self._lines: dict[tuple[object, ...], StreamLine] = {}
+        self._lines: dict[_Key, StreamLine] = {}
         self._known: dict[tuple[object, ...], StreamLine] = {}
+        # Of streams that nobody can name any more; something of them may not be over.
+        self._retired: list[StreamLine] = []
 
     # ---- use ----
 
@@ -116,31 +148,58 @@ class Streams:
         """Return the line that such a stream had the last time, unasked.
 
         Not of default streams, which are whatever is current. A handle that is another
-        stream's now is refused by the runtime, and then looked up by :meth:`line`.
+        stream's now is refused by the runtime, or by C while something of the old one
+        is not over, and then looked up by :meth:`line`.
         """
         line = self._known.get(stream[:3])
         return None if line is None or line.closed else line
 
-    def line(self, stream: StreamHandle, runtime: Runtime, vendor: int) -> StreamLine:
+    def line(
+        self, stream: StreamHandle, runtime: Runtime, vendor: int, near: Pointer | None
+    ) -> StreamLine:
         """Return the stream's line, made at its first operation.
 
-        Making it takes pinned memory, and so a while.
+        ``near``: the memory, whose default stream a bare 0, 1 or 2 is. Making it takes
+        pinned memory, and so a while.
         """
-        device, ctx = _place(stream, vendor)
-        # Each thread has a stream of its own behind that handle.
-        owner = get_ident() if stream.handle == PER_THREAD else 0
-        key = (vendor, stream.handle, device, ctx, owner)
+        device, ctx = _place(stream, vendor, near)
+        thread = _here.thread.number if stream.handle == PER_THREAD else 0
+        key = _Key(vendor, stream.handle, device, ctx, thread)
         line = self._lines.get(key)
         if line is None:
             with self._lock:
                 line = self._lines.get(key)
                 if line is None:
+                    self._let_go()
                     ptr = self._open(stream.handle, vendor, device, ctx)
                     line = StreamLine(ptr, stream.handle, runtime, vendor, device, ctx)
                     self._lines[key] = line
         if stream.runtime is not None and stream.handle not in DEFAULT_STREAMS:
             self._known[stream[:3]] = line
         return line
+
+    def retire(self, line: StreamLine) -> None:
+        """Its stream was destroyed, and another one has its handle."""
+        with self._lock:
+            self._forget_line(line)
+
+    def _forget_line(self, line: StreamLine) -> None:
+        for names in (self._lines, self._known):
+            for name, known in list(names.items()):
+                if known is line:
+                    del names[name]  # type: ignore[arg-type]
+        if line not in self._retired:
+            self._retired.append(line)
+
+    def _let_go(self) -> None:
+        """Close what nobody can name any more, and nothing of which is outstanding."""
+        for key, line in list(self._lines.items()):
+            if key.thread and key.thread not in _threads:
+                self._forget_line(line)
+        for line in list(self._retired):
+            line.sweep()
+            if not line.info().waiting:
+                self._end(line, force=False)
 
     def _open(self, handle: int, vendor: int, device: int, ctx: int) -> CData:
         native = ffi.new("struct ugds_stream_params *")
@@ -179,24 +238,24 @@ class Streams:
 
     def sweep(self) -> None:
         """Let go of what operations used that are over."""
-        for line in list(self._lines.values()):
+        for line in self._all():
             line.sweep()
 
     def unfinished(self) -> int:
         """Return operations that are not over."""
         self.sweep()
-        return sum(line.info().waiting for line in list(self._lines.values()))
+        return sum(line.info().waiting for line in self._all())
 
     def fail_stalls(self, memory: object) -> None:
         """Let streams pass what stalls over a registration that is being closed."""
-        for line in list(self._lines.values()):
+        for line in self._all():
             for flight in list(line.flights):
                 if flight.uses(memory):
                     flight.decide(again=False)
 
     def rings(self) -> int:
         """Return staging rings that are kept for the next operations."""
-        return sum(line.info().staged for line in list(self._lines.values()))
+        return sum(line.info().staged for line in self._all())
 
     # ---- the end ----
 
@@ -207,34 +266,50 @@ class Streams:
         closed is made again if its stream is used again after all.
         """
         with self._lock:
-            for key, line in list(self._lines.items()):
-                if lib.ugds_stream_close(line.ptr, int(force)) != -EBUSY:
-                    line.sweep()
-                    line.closed = True
-                    while line.flights:  # loops that ended were told nothing
-                        line.flights.popleft().land()
-                    del self._lines[key]
-            for handle, line in list(self._known.items()):
-                if line.closed:  # C frees it with the last that knows it
-                    del self._known[handle]
-            return not self._lines
+            for line in self._all():
+                self._end(line, force=force)
+            return not self._all()
+
+    def _all(self) -> list[StreamLine]:
+        return [*list(self._lines.values()), *self._retired]
+
+    def _end(self, line: StreamLine, *, force: bool) -> None:
+        if lib.ugds_stream_close(line.ptr, int(force)) == -EBUSY:
+            return
+        line.sweep()
+        line.closed = True
+        while line.flights:  # loops that ended were told nothing
+            line.flights.popleft().land()
+        self._forget_line(line)
+        self._retired.remove(line)  # C frees it with the last that knows it
 
     def forget(self) -> None:
         """In a fork's child: the streams are the parent's."""
         self._lock = threading.RLock()
-        for line in self._lines.values():
+        for line in self._all():
             line.closed = True
         self._lines.clear()
         self._known.clear()
+        self._retired.clear()
 
 
-def _place(stream: StreamHandle, vendor: int) -> tuple[int, int]:
+def _place(stream: StreamHandle, vendor: int, near: Pointer | None) -> tuple[int, int]:
     """Return the device and context of a stream."""
-    if stream.handle in DEFAULT_STREAMS and stream.device >= 0:
+    is_default = stream.handle in DEFAULT_STREAMS
+    if is_default and near is not None and stream.device in (-1, near.device):
+        return near.device, near.ctx
+    if is_default and stream.device >= 0:
         return stream.device, 0  # of the device's primary context
     device, ctx = ffi.new("int32_t *"), ffi.new("uint64_t *")
     code = ffi.new("int *")
     failed = lib.ugds_gpu_stream_place(vendor, stream.handle, device, ctx, code)
+    if failed and is_default:
+        error = gpu_error(vendor, code[0], "its runtime says", -failed)
+        raise ArgumentError(
+            f"stream={stream.handle} is the default stream of whatever is current in "
+            "this thread, where nothing is, and memory of the host has none: give a "
+            "stream object, or make a context current (torch.cuda.set_device)"
+        ) from error
     if failed:
         raise gpu_error(vendor, code[0], f"stream {stream.handle:#x}", -failed)
     return device[0], ctx[0]
