@@ -78,6 +78,7 @@ class EmuOptions:
     vectors: int = 16
     threads: int = 1
     channels: int = 0
+    window: int = 0
     latency_ns: int = 0
     latency_per_kib_ns: int = 0
     jitter_ns: int = 0
@@ -110,6 +111,7 @@ _NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "vectors": (1, 2048),
     "threads": (1, 64),
     "channels": (0, 4096),
+    "window": (0, 4096),
     "seed": (0, (1 << 64) - 1),
 }
 _SWITCHES: Final = ("readonly", "vwc", "shadow", "step")

@@ -50,8 +50,8 @@ EMU_SWITCHES: Final = {
 }
 EMU_NUMBERS: Final = (
     "mdts", "dstrd", "mpsmin", "mpsmax", "to", "aerl", "acl", "mqes", "awupf", "queues",
-    "vectors", "threads", "channels", "latency_ns", "latency_per_kib_ns", "jitter_ns",
-    "seed", "volatile_bytes",
+    "vectors", "threads", "channels", "window", "latency_ns", "latency_per_kib_ns",
+    "jitter_ns", "seed", "volatile_bytes",
 )  # fmt: skip
 
 

@@ -90,6 +90,8 @@ class Capabilities:
     queue_pairs: int
     """I/O queue pairs granted and in use."""
     batch_queue_pairs: int
+    class_queue_pairs: int
+    """Set aside for each of the latency and background classes; see ``arbitration``."""
     free_queue_pairs: int
     """Not leased by a loop or thread now."""
     depth: int
@@ -238,6 +240,7 @@ def capabilities(
         mdts_bytes=info.mdts_bytes,
         queue_pairs=info.io_queues,
         batch_queue_pairs=info.batch_queues,
+        class_queue_pairs=info.class_queues,
         free_queue_pairs=info.free_queues,
         depth=info.depth,
         batch_depth=info.batch_depth,

@@ -169,6 +169,7 @@ int ugds_ctrl_info(struct ugds_ctrl *uc, struct ugds_ctrl_info *ret)
 		.max_transfer = c->max_transfer,
 		.io_queues = c->nr_qpairs,
 		.batch_queues = c->nr_batch,
+		.class_queues = c->nr_class,
 		.depth = c->q[0].qp->conf.depth,
 		.batch_depth = c->q[c->nr_qpairs - 1].qp->conf.depth,
 		.vectors = c->nr_vectors,

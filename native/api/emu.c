@@ -42,6 +42,7 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 		.latency_per_kib_ns = u->latency_per_kib_ns,
 		.jitter_ns = u->jitter_ns,
 		.channels = u->channels,
+		.window = u->window,
 		.seed = u->seed,
 		.volatile_bytes = u->volatile_bytes,
 		.crdt = { (uint16_t)u->crdt[0], (uint16_t)u->crdt[1], (uint16_t)u->crdt[2] },

@@ -17,6 +17,17 @@ static inline bool at_rest(const struct emu_ctrl *e, const struct emu_sq *sq)
 		       atomic_load_explicit(&sq->head, memory_order_relaxed);
 }
 
+/* I/O commands that it may take in. They wait in the latency model while it works on them. */
+static inline uint32_t room(const struct emu_ctrl *e)
+{
+	uint32_t inside;
+
+	if (likely(!e->p.window))
+		return UINT32_MAX;
+	inside = atomic_load_explicit(&e->nr_timed, memory_order_relaxed);
+	return e->p.window > inside ? e->p.window - inside : 0;
+}
+
 /* The first queue after @after that has something to fetch, round the ring once; 0: none. */
 static uint32_t next_pending(struct emu_actor *a, uint32_t after, int prio)
 {
@@ -97,6 +108,9 @@ struct emu_sq *emu_arbitrate(struct emu_actor *a, uint32_t *ret_max)
 	ab = atomic_load_explicit(&e->arbitration, memory_order_relaxed) & 7;
 	if (ab < 5)
 		burst = 1u << ab;
+	burst = min_u32(burst, room(e));
+	if (!burst)
+		return NULL;
 	if (NVME_CC_GET_AMS(atomic_load_explicit(&e->cc, memory_order_relaxed)) == NVME_AMS_WRR)
 		return pick_weighted(a, burst, ret_max);
 	qid = next_pending(a, a->cursor, -1);
@@ -115,13 +129,13 @@ bool emu_work_pending(struct emu_actor *a)
 
 	return atomic_load_explicit(&e->event_bits, memory_order_relaxed) ||
 	       (due != INT64_MAX && due <= now_ns()) || emu_sq_pending(a, &e->sq[0]) ||
-	       next_pending(a, a->cursor, -1);
+	       (room(e) && next_pending(a, a->cursor, -1));
 }
 
 /* Worth waking another thread while this one runs what it took from @sq? */
 bool emu_work_left(struct emu_actor *a, struct emu_sq *sq)
 {
-	uint32_t qid = next_pending(a, sq->qid, -1);
+	uint32_t qid = room(a->e) ? next_pending(a, sq->qid, -1) : 0;
 
 	/* without data the rest of the same queue takes less time than a wake-up */
 	return qid && (qid != sq->qid || !a->e->nodata);

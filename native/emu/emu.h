@@ -64,6 +64,8 @@ struct emu_params {
 	uint64_t latency_per_kib_ns;
 	uint64_t jitter_ns;
 	uint32_t channels;
+	uint32_t
+		window; /* commands that it works on at a time, about; the rest stay in their queues. 0: any number */
 	uint64_t seed;
 	/* > 0: the power can be cut, and what is not durable is lost; so many bytes are remembered for that */
 	uint64_t volatile_bytes;

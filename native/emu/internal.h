@@ -228,6 +228,7 @@ struct emu_ctrl {
 	pthread_mutex_t wait_lock;
 	struct emu_cmd **heap;
 	uint32_t nr_heap;
+	_Atomic uint32_t nr_timed; /* the same, for whoever holds no lock */
 	uint32_t max_heap;
 	struct emu_cmd *held;
 	_Atomic int64_t next_due;

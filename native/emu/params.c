@@ -51,9 +51,10 @@ int emu_check_params(const struct emu_params *p, char *err, size_t err_len)
 	if (!CHECK(nr_ns, 1, EMU_MAX_NS) || !CHECK(queues, 1, EMU_MAX_QID) ||
 	    !CHECK(vectors, 1, MAX_VECTORS) || !CHECK(threads, 1, MAX_THREADS) || !CHECK(mqes, 1, 0xffff) ||
 	    !CHECK(dstrd, 0, MAX_DSTRD) || !CHECK(mpsmin, 0, MAX_MPS) || !CHECK(mpsmax, p->mpsmin, MAX_MPS) ||
-	    !CHECK(channels, 0, MAX_CHANNELS) || !CHECK(mdts, 0, 20) || !CHECK(aerl, 0, EMU_AER_MAX - 1) ||
-	    !CHECK(latency_ns, 0, 1ull << 50) || !CHECK(latency_per_kib_ns, 0, 1ull << 30) ||
-	    !CHECK(jitter_ns, 0, 1ull << 50) || !CHECK(volatile_bytes, 0, 1ull << 40))
+	    !CHECK(channels, 0, MAX_CHANNELS) || !CHECK(window, 0, MAX_CHANNELS) || !CHECK(mdts, 0, 20) ||
+	    !CHECK(aerl, 0, EMU_AER_MAX - 1) || !CHECK(latency_ns, 0, 1ull << 50) ||
+	    !CHECK(latency_per_kib_ns, 0, 1ull << 30) || !CHECK(jitter_ns, 0, 1ull << 50) ||
+	    !CHECK(volatile_bytes, 0, 1ull << 40))
 		return -EINVAL;
 	if (p->volatile_bytes && p->nodata) {
 		snprintf(err, err_len,

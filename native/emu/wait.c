@@ -136,6 +136,7 @@ static void sift_down(struct emu_ctrl *e, uint32_t pos, struct emu_cmd *c)
 
 static void publish_due(struct emu_ctrl *e)
 {
+	atomic_store_explicit(&e->nr_timed, e->nr_heap, memory_order_relaxed);
 	atomic_store_explicit(&e->next_due, e->nr_heap ? e->heap[0]->due : INT64_MAX, memory_order_seq_cst);
 }
 

@@ -104,6 +104,8 @@ struct ugds_emu_params {
 	uint32_t vectors;
 	uint32_t threads;
 	uint32_t channels;
+	uint32_t window; /* commands that it works on at a time; 0: any number */
+	uint32_t reserved2;
 	uint64_t latency_ns;
 	uint64_t latency_per_kib_ns;
 	uint64_t jitter_ns;
@@ -179,6 +181,7 @@ struct ugds_ctrl_info {
 	uint32_t max_transfer; /* bytes a command in force */
 	uint32_t io_queues; /* granted and in use */
 	uint32_t batch_queues;
+	uint32_t class_queues; /* for each of the latency and the background class */
 	uint32_t depth;
 	uint32_t batch_depth;
 	uint32_t vectors;

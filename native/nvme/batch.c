@@ -282,7 +282,8 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 	const bool direct = ch->owns;
 	struct chain light = { 0 }, heavy = { 0 };
 	struct run r = { 0 };
-	uint8_t flow = NVME_FLOW_NORMAL;
+	struct nvme_batch_req q;
+	uint8_t flow;
 	bool small = false;
 	int64_t now;
 	int err = 0;
@@ -293,22 +294,21 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 		return err;
 	if (!n)
 		return nvme_batch_ready(b);
+	get(ctx, 0, &q);
+	flow = c->p.fifo ? NVME_FLOW_NORMAL : q.flow;
+	if (unlikely(flow != NVME_FLOW_NORMAL))
+		nvme_lane_class(l, flow);
 	now = now_ns();
 	if (direct) { /* items are filled and queued in one go: whoever looks at the batch does so under the lock */
 		owner_lock(&l->lock);
+		chain_begin(&light, l, flow);
 		chain_begin(&heavy, l, NVME_FLOW_BULK);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];
-		struct nvme_batch_req q;
 		struct mem_map *m = NULL;
 
 		get(ctx, i, &q);
-		if (!i) {
-			flow = c->p.fifo ? NVME_FLOW_NORMAL : q.flow;
-			if (direct)
-				chain_begin(&light, l, flow);
-		}
 		if (nvme_opcode_has_data(q.opcode)) {
 			m = run_get(&c->mem, &r, q.map, n - i);
 			err = m ? 0 : mem_refusal(&c->mem, q.map);

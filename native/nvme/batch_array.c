@@ -213,6 +213,8 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 	}
 	if (unlikely(c->p.fifo))
 		flow = NVME_FLOW_NORMAL;
+	if (unlikely(flow != NVME_FLOW_NORMAL))
+		nvme_lane_class(l, flow);
 	atomic_fetch_add_explicit(&ns->ref, n, memory_order_relaxed);
 	ch->inflight += n;
 	b->start = now = now_ns();

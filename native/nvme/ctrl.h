@@ -174,6 +174,7 @@ struct nvme_ctrl {
 	struct nvme_qslot q[NVME_MAX_QPAIRS];
 	uint32_t nr_qpairs;
 	uint32_t nr_batch;
+	uint32_t nr_class; /* pairs for either class that the controller arbitrates */
 	struct nvme_exec *exec; /* made when first needed, under lock */
 
 	pthread_mutex_t lock; /* leases, channels, lists below; never on the I/O path */

@@ -135,13 +135,8 @@ static void classify(struct nvme_chan *ch, struct nvme_op *op, uint32_t flags)
 {
 	if (ch->ctrl->p.fifo)
 		return;
-	if (flags & OP_BACKGROUND) {
-		op->flow = NVME_FLOW_BACKGROUND;
-		return;
-	}
-	op->flow = NVME_FLOW_LATENCY;
-	if (unlikely(!ch->own.sched.keep))
-		nvme_sched_keep(&ch->own);
+	op->flow = flags & OP_LATENCY ? NVME_FLOW_LATENCY : NVME_FLOW_BACKGROUND;
+	nvme_lane_class(&ch->own, op->flow);
 }
 
 static void hurry(struct nvme_chan *ch, const struct nvme_op *op)

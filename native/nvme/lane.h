@@ -76,6 +76,9 @@ void nvme_lane_init(struct nvme_lane *l, struct nvme_ctrl *c, int fd, _Atomic ui
 void nvme_lane_done(struct nvme_lane *l);
 /* Take a pair of @kind; the batch kind only while two or more pairs are free. False: none is free. */
 bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind);
+/* The class of @flow comes into use: lease a pair for it, where the controller arbitrates; else a part of the general pair is
+ * kept for the latency class. By its owner, who does not hold the lock. */
+void nvme_lane_class(struct nvme_lane *l, enum nvme_flow flow);
 /* @deaf_too: also where the pair's vector takes no more owners; see nvme_lane.deaf. */
 bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s, bool deaf_too);
 void nvme_lane_stats_add(struct nvme_lane_stats *sum, const struct nvme_lane_stats *st);

@@ -47,15 +47,41 @@ bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s, bool deaf_too)
 	return true;
 }
 
+static bool for_class(const struct nvme_qpair *qp)
+{
+	return qp->conf.kind == NVME_QPAIR_URGENT || qp->conf.kind == NVME_QPAIR_LOW;
+}
+
 /* What is queued from now on goes to the pair that was taken last. */
 static void route(struct nvme_lane *l, enum nvme_qpair_kind kind)
 {
 	const uint8_t at = (uint8_t)(l->nr_qp - 1);
 
-	if (kind != NVME_QPAIR_BATCH)
+	owner_lock(&l->lock);
+	if (kind == NVME_QPAIR_BATCH) {
+		l->pair[NVME_FLOW_BATCH] = l->pair[NVME_FLOW_BULK] = at;
+		if (l->qp[l->pair[NVME_FLOW_BACKGROUND]]->conf.kind != NVME_QPAIR_LOW)
+			l->pair[NVME_FLOW_BACKGROUND] = at;
+	} else if (kind == NVME_QPAIR_URGENT) {
+		l->pair[NVME_FLOW_LATENCY] = at;
+	} else if (kind == NVME_QPAIR_LOW) {
+		l->pair[NVME_FLOW_BACKGROUND] = at;
+	}
+	owner_unlock(&l->lock);
+}
+
+void nvme_lane_class(struct nvme_lane *l, enum nvme_flow flow)
+{
+	if (!l->nr_qp || l->sched.asked[flow == NVME_FLOW_LATENCY])
+		return; /* the executor's pair is everybody's */
+	l->sched.asked[flow == NVME_FLOW_LATENCY] = true;
+	if (l->ctrl->nr_class &&
+	    nvme_lane_lease(l, flow == NVME_FLOW_LATENCY ? NVME_QPAIR_URGENT : NVME_QPAIR_LOW))
+		return;
+	if (flow != NVME_FLOW_LATENCY)
 		return;
 	owner_lock(&l->lock);
-	l->pair[NVME_FLOW_BATCH] = l->pair[NVME_FLOW_BULK] = l->pair[NVME_FLOW_BACKGROUND] = at;
+	l->sched.keep = l->qp[0]->conf.depth / 8;
 	owner_unlock(&l->lock);
 }
 
@@ -65,7 +91,8 @@ bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind)
 	uint32_t last = c->nr_qpairs - 1, nr_free = 0; /* the last one is the executor's */
 
 	for (uint32_t i = 0; i < last; i++)
-		nr_free += !atomic_load_explicit(&c->q[i].lane, memory_order_relaxed);
+		nr_free +=
+			!for_class(c->q[i].qp) && !atomic_load_explicit(&c->q[i].lane, memory_order_relaxed);
 	if (kind == NVME_QPAIR_BATCH && nr_free < 2)
 		return false;
 	for (uint32_t i = 0; i < last; i++)
@@ -75,7 +102,7 @@ bool nvme_lane_lease(struct nvme_lane *l, enum nvme_qpair_kind kind)
 		}
 	/* a general lease takes a deep pair rather than none */
 	for (uint32_t i = 0; i < last && kind == NVME_QPAIR_GENERAL; i++)
-		if (nvme_lane_take(l, &c->q[i], false))
+		if (!for_class(c->q[i].qp) && nvme_lane_take(l, &c->q[i], false))
 			return true;
 	return false;
 }

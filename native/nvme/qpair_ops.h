@@ -60,7 +60,14 @@ struct nvme_stuck {
 	int64_t sent_ns;
 };
 
-enum nvme_qpair_kind { NVME_QPAIR_ADMIN, NVME_QPAIR_GENERAL, NVME_QPAIR_BATCH };
+enum nvme_qpair_kind {
+	NVME_QPAIR_ADMIN,
+	NVME_QPAIR_GENERAL,
+	NVME_QPAIR_BATCH,
+	/* where the controller arbitrates between classes */
+	NVME_QPAIR_URGENT,
+	NVME_QPAIR_LOW
+};
 
 struct nvme_qpair_conf {
 	uint16_t qid;

@@ -143,15 +143,6 @@ void nvme_sched_back(struct nvme_lane *l, const struct nvme_op *op, uint32_t nby
 	l->sched.out_bytes[which] -= nbytes;
 }
 
-void nvme_sched_keep(struct nvme_lane *l)
-{
-	if (!l->nr_qp) /* the executor's pair is everybody's */
-		return;
-	owner_lock(&l->lock);
-	l->sched.keep = l->qp[0]->conf.depth / 8;
-	owner_unlock(&l->lock);
-}
-
 static void count(_Atomic uint32_t *lanes, bool *counted, bool some)
 {
 	if (*counted == some)

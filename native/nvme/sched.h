@@ -46,6 +46,7 @@ struct nvme_lane_sched {
 	uint32_t out[2]; /* commands at the device: bulk, background */
 	uint64_t out_bytes[2];
 	uint32_t keep; /* entries of the general pair that only the latency class takes */
+	bool asked[2]; /* for a pair of the background class, of the latency class; its owner only */
 	bool counted[2]; /* in nvme_sched.lanes, and in .bulk_lanes */
 };
 
@@ -69,8 +70,6 @@ void nvme_sched_back(struct nvme_lane *l, const struct nvme_op *op, uint32_t nby
 void nvme_sched_count(struct nvme_lane *l);
 /* Every command is forgotten. Lane locked. */
 void nvme_sched_forget(struct nvme_lane *l);
-/* The latency class is in use: a part of the general pair is kept for it. */
-void nvme_sched_keep(struct nvme_lane *l);
 /* Small or urgent work is under way, and was not a millisecond ago. */
 void nvme_sched_hurry(struct nvme_lane *l, int64_t now);
 /* Beside heavy work, something of that size took so long; it took @before when there was none. */

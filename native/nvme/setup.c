@@ -5,6 +5,7 @@
 #include "nvme/tally.h"
 
 #define GENERAL_LISTS 32
+#define CLASS_PAIRS_FROM 8 /* so many pairs before some are set aside for classes */
 #define BATCH_LISTS 128
 
 static int set_feature(struct nvme_ctrl *c, uint32_t fid, uint32_t dw11, uint32_t *ret_dw0,
@@ -147,11 +148,33 @@ int nvme_ctrl_start(struct nvme_ctrl *c, struct nvme_err *err)
 /* The last pair is the executor's; deep ones for batches come before it while two general ones are left. */
 static bool is_batch(const struct nvme_ctrl *c, uint32_t i) { return i >= c->nr_qpairs - 1 - c->nr_batch; }
 
+/* Those for the classes come before the deep ones. */
+static enum nvme_qpair_kind kind_of(const struct nvme_ctrl *c, uint32_t i)
+{
+	uint32_t end = c->nr_qpairs - 1 - c->nr_batch;
+
+	if (i >= end)
+		return NVME_QPAIR_BATCH;
+	return i >= end - c->nr_class	    ? NVME_QPAIR_LOW
+	       : i >= end - 2 * c->nr_class ? NVME_QPAIR_URGENT
+					    : NVME_QPAIR_GENERAL;
+}
+
+static uint8_t prio_of(const struct nvme_ctrl *c, enum nvme_qpair_kind kind)
+{
+	return kind == NVME_QPAIR_URGENT ? NVME_PRIO_URGENT
+	       : kind == NVME_QPAIR_LOW	 ? NVME_PRIO_LOW
+					 : (uint8_t)c->p.qprio;
+}
+
 int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 {
 	uint32_t n = c->nr_qpairs;
 
 	c->nr_batch = n > 3 ? min_u32(c->p.batch_queues, n - 3) : 0;
+	c->nr_class = c->wrr && n >= CLASS_PAIRS_FROM ? n / 8 : 0;
+	while (c->nr_class && c->nr_batch + 2 * c->nr_class + 3 > n)
+		c->nr_class--;
 	c->huge = c->nr_batch > 0;
 	if (!c->p.no_tallies && nvme_tallies_new(n, &c->tallies))
 		return nvme_err_set(err, -ENOMEM, 0, "no memory for the statistics of %u queue pairs", n);
@@ -162,8 +185,8 @@ int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 			.vector = (uint16_t)(c->nr_vectors > 1 ? 1 + i % (c->nr_vectors - 1) : 0),
 			.depth = batch ? c->p.batch_depth : c->p.depth,
 			.list_pages = batch ? BATCH_LISTS : min_u32(c->p.depth, GENERAL_LISTS),
-			.kind = batch ? NVME_QPAIR_BATCH : NVME_QPAIR_GENERAL,
-			.qprio = (uint8_t)c->p.qprio,
+			.kind = (uint8_t)kind_of(c, i),
+			.qprio = prio_of(c, kind_of(c, i)),
 			.irq = c->nr_vectors > 0,
 		};
 		int rc = c->ops->qpair_new(c, &conf, &c->q[i].qp);

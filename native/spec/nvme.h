@@ -188,6 +188,8 @@ enum nvme_sc_media {
 /* Create I/O queue (Base 5.4, 5.5). */
 #define NVME_QUEUE_PC 0x1u
 #define NVME_CQ_IEN 0x2u
+#define NVME_PRIO_URGENT 0
+#define NVME_PRIO_LOW 3
 #define NVME_SQ_QPRIO(n) ((uint32_t)(n) << 1) /* 0 urgent, 1 high, 2 medium, 3 low */
 
 /* Read and write (NVM 3.2.4, 3.2.6): cdw10/11 SLBA, cdw12 NLB 15:0 (zero based) and flags. */

@@ -230,3 +230,34 @@ async def test_what_is_refused(world: World) -> None:
 async def check_closed(opened: Opened) -> None:
     """It is never reached."""
     raise AssertionError(opened)
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("arbitration", ["rr", "wrr", "auto"])
+@pytest.mark.parametrize("queues", [4, 9, 16])
+async def test_arbitration(world: World, arbitration: str, queues: int) -> None:
+    """Pairs are set aside for the classes where there are enough."""
+    emu = {**EMU, "arbitration": "wrr", "queues": queues, "vectors": queues + 1}
+    options = {**OPTIONS, "queues": queues, "arbitration": arbitration}
+    async with world.open(emu=emu, **options) as ns, ns.allocate(LARGE) as reg:
+        caps = ns.controller.capabilities
+        assert caps.arbitration == ("rr" if arbitration == "rr" else "wrr")
+        aside = 0 if arbitration == "rr" else queues // 8
+        assert caps.class_queue_pairs == aside
+        free = caps.free_queue_pairs
+        await ns.read(reg[:PAGE], offset=0)
+        first = free - ns.controller.capabilities.free_queue_pairs
+        for io_class in ("latency", "background", "latency", "normal"):
+            await ns.write(reg, offset=0, io_class=io_class)
+            await ns.read(reg[:PAGE], offset=0, io_class=io_class)
+            await ns.read_many([(reg[:PAGE], 0)], io_class=io_class)
+        leased = free - ns.controller.capabilities.free_queue_pairs
+        batch = 1 if first and caps.batch_queue_pairs else 0
+        assert leased == first + batch + (2 if first and aside else 0)
+
+
+@pytest.mark.few
+async def test_auto_is_round_robin_where_there_is_nothing_else(world: World) -> None:
+    async with world.open(emu=EMU, arbitration="auto") as ns:
+        caps = ns.controller.capabilities
+        assert (caps.arbitration, caps.class_queue_pairs) == ("rr", 0)

@@ -261,8 +261,60 @@ static void failed_and_retried(void)
 	ok(fixture_close(&f), "close");
 }
 
+/* One command at a time is in the device; the rest waits in its queues, where it chooses. */
+static void weighted(struct fixture *f)
+{
+	f->emu.flags |= UGDS_EMU_WRR;
+	f->emu.queues = f->open.io_queues = 9;
+	f->emu.vectors = 10;
+	f->emu.threads = 1;
+	f->emu.channels = f->emu.window = 1;
+	f->emu.latency_ns = 2000000;
+	f->open.wrr_weights = 7 | 15 << 8 | 31 << 16;
+	f->open.flags |= UGDS_OPEN_WRR_AUTO;
+	f->open.background_bytes = LARGE;
+}
+
+static void weighted_not_offered(struct fixture *f)
+{
+	weighted(f);
+	f->emu.flags &= ~(uint32_t)UGDS_EMU_WRR;
+}
+
+static uint64_t commands(struct fixture *f)
+{
+	struct ugds_emu_counters n;
+
+	ugds_emu_counters(f->c, &n);
+	return n.commands;
+}
+
+static void arbitrated(bool offered)
+{
+	struct ugds_ctrl_info info;
+	struct fixture f;
+	uint64_t got[2], before;
+	uint64_t large, small;
+
+	ok(start(&f, offered ? weighted : weighted_not_offered), "open");
+	ugds_ctrl_info(f.c, &info);
+	ok(!!(info.caps & UGDS_CAP_WRR) == offered && info.class_queues == offered,
+	   "weighted round robin is %s", offered ? "in force, with pairs for the classes" : "not offered");
+	large = begin(&f, UGDS_OP_WRITE | UGDS_F_BACKGROUND, 0, 2 << 20, 0);
+	before = commands(&f);
+	small = begin(&f, UGDS_OP_READ | UGDS_F_LATENCY, SMALL_AT, 4096, LARGE);
+	ok(large && small && ends(&f, got, offered ? 1 : 2), "what is urgent ends");
+	before = commands(&f) - before;
+	ok(offered ? before <= 4 : before >= 10, "after %d of 16 commands that had come before it",
+	   (int)before - 1);
+	ok(!offered || (got[0] == small && ends(&f, got, 1) && got[0] == large), "the rest follows");
+	ok(fixture_close(&f), "close");
+}
+
 int main(void)
 {
+	arbitrated(true);
+	arbitrated(false);
 	small_behind_large(false);
 	small_behind_large(true);
 	takes_turns();
