@@ -11,7 +11,7 @@
 #include "emu_host.h"
 
 #define FAR_AT (1ull << 55)
-#define FAR_OPS 4096u
+#define FAR_OPS 512u
 #define FAR_KIND 77u
 #define FAR_WHY 0x010002bcu
 #define FAR_MOST 64u
