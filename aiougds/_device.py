@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aiougds._home import Home, Signal
     from aiougds._mapping import Mapping
     from aiougds._options import OpenOptions
+    from aiougds._segment import Segment
 
 TICK_S: Final = 0.01  # how often to look where C has nothing that would tell
 
@@ -72,18 +73,23 @@ class Device(Limbo):
         "options",
         "pool",
         "ptr",
+        "segment",
         "streams",
         "unclaimed",
         "windows",
     )
 
-    def __init__(self, address: str, ptr: CData, options: OpenOptions) -> None:
+    def __init__(
+        self, address: str, ptr: CData, options: OpenOptions, segment: Segment
+    ) -> None:
         super().__init__()
         self.address = address
         # Its memory is there for as long as this object: other threads may look.
         self.ptr: CData = ffi.gc(ptr, lib.ugds_ctrl_free)
         self.options = options
         self.how = how_opened(options)
+        self.segment = segment  # what others see of it
+        weakref.finalize(self, segment.remove)  # also where nobody closes it
         self.closing = False
         self.ended = False
         self.forked = False
@@ -380,6 +386,7 @@ class Device(Limbo):
                     window.reopen_window()
         _devices.discard(self)
         _lingering.discard(self)
+        self.segment.remove()
         self.limbo.clear()
         if self.event_fd >= 0:
             os.eventfd_write(self.event_fd, 1)  # its reader sees the end
@@ -429,6 +436,7 @@ class Device(Limbo):
         self.lock = threading.RLock()
         self.channels.clear()
         self.streams.forget()
+        self.segment.forget()
         self.observers.clear()
         lib.ugds_ctrl_fork_child(self.ptr)
         for window in self.open_windows():

@@ -56,6 +56,7 @@ class Lib:
     UGDS_OPEN_NO_SHADOW: Final[int]
     UGDS_OPEN_NO_HUGEPAGE: Final[int]
     UGDS_OPEN_NO_TALLIES: Final[int]
+    UGDS_OPEN_SEGMENT: Final[int]
     UGDS_OPEN_WRR: Final[int]
     UGDS_OPEN_WRR_AUTO: Final[int]
     UGDS_OPEN_FIFO: Final[int]

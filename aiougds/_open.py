@@ -6,6 +6,7 @@ A transport is one line of :data:`TRANSPORTS`.
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from errno import ENOMEM
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, Unpack
@@ -27,6 +28,7 @@ from aiougds._ffi import NULL, ffi, lib, text
 from aiougds._lies import HOW, PAGES
 from aiougds._namespace import Namespace
 from aiougds._options import PRIORITIES, OpenKeywords, OpenOptions, open_options
+from aiougds._segment import make, none
 from aiougds._unmappable import memlock
 
 if TYPE_CHECKING:
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
 
     from aiougds._address import EmuOptions
     from aiougds._ffi import CData
+    from aiougds._segment import Segment
 
-    Opener = Callable[[Address, OpenOptions], CData]
+    Opener = Callable[[Address, OpenOptions, Segment], CData]
 
 T = TypeVar("T", bound="Namespace | Controller")
 EMU_SWITCHES: Final = {
@@ -55,7 +58,7 @@ EMU_NUMBERS: Final = (
 )  # fmt: skip
 
 
-def _open_params(options: OpenOptions) -> CData:
+def _open_params(options: OpenOptions, segment: Segment) -> CData:
     p = ffi.new("struct ugds_open_params *")
     p.flags = (
         (lib.UGDS_OPEN_READONLY if options.readonly else 0)
@@ -65,7 +68,9 @@ def _open_params(options: OpenOptions) -> CData:
         | (0 if options.statistics else lib.UGDS_OPEN_NO_TALLIES)
         | (lib.UGDS_OPEN_WRR_AUTO if options.arbitration == "auto" else 0)
         | (lib.UGDS_OPEN_FIFO if options.scheduling == "fifo" else 0)
+        | (lib.UGDS_OPEN_SEGMENT if segment.fd >= 0 else 0)
     )
+    p.segment_fd = segment.fd
     p.io_queues = options.queues
     spare = options.queues // 4
     p.batch_queues = spare if options.batch_queues is None else options.batch_queues
@@ -125,11 +130,11 @@ def _emu_params(emu: EmuOptions, *, readonly: bool) -> tuple[CData, object]:
     return p, path  # the path is borrowed by the struct
 
 
-def open_emu(address: Address, options: OpenOptions) -> CData:
+def open_emu(address: Address, options: OpenOptions, segment: Segment) -> CData:
     """Start an embedded controller and bring it up."""
     params, _path = _emu_params(parse_emu(address), readonly=options.readonly)
     ret, err = ffi.new("struct ugds_ctrl **"), ffi.new("struct ugds_error *")
-    code = lib.ugds_open_emu(params, _open_params(options), ret, err)
+    code = lib.ugds_open_emu(params, _open_params(options, segment), ret, err)
     if code < 0:
         words = text(err.text) or os.strerror(-code)
         raise open_error(code, f"{address.text}: {words}", err.status)
@@ -137,11 +142,11 @@ def open_emu(address: Address, options: OpenOptions) -> CData:
     return controller
 
 
-def open_kmod(address: Address, options: OpenOptions) -> CData:
+def open_kmod(address: Address, options: OpenOptions, segment: Segment) -> CData:
     """Take a controller of the kernel helper and bring it up."""
     path = ffi.new("char[]", os.fsencode(parse_kmod(address)))
     ret, err = ffi.new("struct ugds_ctrl **"), ffi.new("struct ugds_error *")
-    code = lib.ugds_open_kmod(path, _open_params(options), ret, err)
+    code = lib.ugds_open_kmod(path, _open_params(options, segment), ret, err)
     if code == -ENOMEM:
         raise MemoryLimitError(f"{address.text}: {text(err.text)}: {memlock()}")
     if code < 0:
@@ -152,7 +157,7 @@ def open_kmod(address: Address, options: OpenOptions) -> CData:
 
 
 def _later(what: str) -> Opener:
-    def refuse(address: Address, options: OpenOptions) -> CData:
+    def refuse(address: Address, options: OpenOptions, segment: Segment) -> CData:
         raise CapabilityError(
             f"{address.text}: {what} comes with a later version of aiougds; this one "
             "has the kernel helper (/dev/ugds_drv0) and the embedded controller: "
@@ -190,12 +195,45 @@ def _check_promises(device: Device) -> None:
         )
 
 
+def _segment(options: OpenOptions) -> Segment:
+    if not options.statistics:
+        return none("statistics=False")
+    return make() if options.statistics_segment else none("statistics_segment=False")
+
+
+def _describe(device: Device) -> None:
+    """Say in the segment what it is about."""
+    info = device.info()
+    device.segment.settle(info.segment_err)
+    device.segment.describe(
+        {
+            "address": device.address,
+            "command": " ".join(sys.argv)[:1024],
+            "executor_queue": info.io_queues,
+            "firmware": text(info.firmware),
+            "mode": device.options.mode,
+            "model": text(info.model),
+            "pci_address": text(info.bus),
+            "serial": text(info.serial),
+            "transport": text(info.transport),
+            "vectors": info.vectors,
+        }
+    )
+
+
 def bring_up(address: str, keywords: OpenKeywords) -> Device:
     """Open a controller. Blocks for milliseconds: call it off the loop."""
     options = open_options(keywords)
     parts = split_address(address, tuple(TRANSPORTS))
     end_lingering()
-    device = Device(address, TRANSPORTS[parts.scheme](parts, options), options)
+    segment = _segment(options)
+    try:
+        ptr = TRANSPORTS[parts.scheme](parts, options, segment)
+    except BaseException:
+        segment.remove()
+        raise
+    device = Device(address, ptr, options, segment)
+    _describe(device)
     try:
         _check_promises(device)
     except CapabilityError:

@@ -87,6 +87,7 @@ class OpenKeywords(TypedDict, total=False):
     background_inflight: int
     require_direct: bool
     statistics: bool
+    statistics_segment: bool
     gpu_cache_bytes: int
     gpu_cache_entries: int
 
@@ -173,6 +174,8 @@ class OpenOptions:
     """Raise CapabilityError unless a device does the DMA."""
     statistics: bool = True
     """Keep what each queue pair did: latencies by class, command and size."""
+    statistics_segment: bool = True
+    """Let ``aiougds top`` see it: a file in the user's runtime directory, mode 0600."""
     gpu_cache_bytes: int = field(default=16 << 30, metadata=_limits(0, 1 << 62))
     """GPU memory that ``register(..., cached=True)`` keeps registered, at most."""
     gpu_cache_entries: int = field(default=256, metadata=_limits(1, 1 << 20))
@@ -233,6 +236,11 @@ def _parse(name: str, raw: str, like: object) -> object:
             f"as a {type(like).__name__}"
         ) from None
     return raw
+
+
+def runtime_folder(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the user's runtime directory; empty: there is none."""
+    return environ.get("XDG_RUNTIME_DIR", "")
 
 
 def max_connections(environ: Mapping[str, str] = os.environ) -> int:

@@ -100,6 +100,10 @@ class Capabilities:
     spin_us: float
     wake_us: float
     """Cost of a wake-up, measured at open."""
+    statistics_segment: str
+    """The file in which ``aiougds top`` sees it; empty: there is none."""
+    statistics_segment_reason: str
+    """Why there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +251,8 @@ def capabilities(
         vectors=info.vectors,
         spin_us=info.spin_ns / 1e3,
         wake_us=info.wake_ns / 1e3,
+        statistics_segment=device.segment.path,
+        statistics_segment_reason=device.segment.reason,
     )
 
 

@@ -7,7 +7,7 @@ file; nothing here needs the library that wrote it.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
@@ -35,6 +35,17 @@ HEAD: Final = struct.Struct("<8s4I3Q6I")
 PAIR: Final = struct.Struct("<HHBBHI52xQQ")
 ROW: Final = struct.Struct("<IHBBB7xQQQQQ")
 ROW_HEAD: Final = 64
+TOLD: Final = 512
+TEXT: Final = 1024
+TEXT_END: Final = 4096
+TOLD_WORDS: Final = (
+    "stamp_ns", "reads", "writes", "others", "read_bytes", "write_bytes", "errors",
+    "retries", "commands", "doorbells", "inline_completions", "wakeups",
+    "unknown_cids", "stragglers", "timeouts", "cancels", "aborts", "resets", "dropped",
+    "adopted", "inflight", "queued", "mappings", "channels", "quarantined",
+    "free_queues", "executor_cpu_ns", "housekeeping_cpu_ns",
+)  # fmt: skip
+STATES: Final = ("live", "resetting", "wedged", "removed", "closed")
 
 
 def bucket_low_ns(i: int) -> int:
@@ -88,6 +99,27 @@ class LatencyHistogram:
             if left <= 0:
                 return min(limit, self.max_s)
         return self.max_s
+
+    def since(self, earlier: LatencyHistogram) -> LatencyHistogram:
+        """Return what came after an earlier look at the same.
+
+        The longest time is not known of a part: it is the limit of a bucket.
+        """
+        before = dict(earlier.buckets)
+        buckets = tuple(
+            (limit, count - before.get(limit, 0))
+            for limit, count in self.buckets
+            if count > before.get(limit, 0)
+        )
+        return replace(
+            self,
+            commands=self.commands - earlier.commands,
+            nbytes=self.nbytes - earlier.nbytes,
+            errors=self.errors - earlier.errors,
+            total_s=self.total_s - earlier.total_s,
+            max_s=min(buckets[-1][0], self.max_s) if buckets else 0.0,
+            buckets=buckets,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,11 @@ class Console:
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
 
+    @property
+    def at_terminal(self) -> bool:
+        """Whether what is printed is seen, and can be cleared."""
+        return not self.quiet and _fancy(sys.stdout)
+
     def line(self, text: str = "", *, style: str = "") -> None:
         """Print a line; ``style`` colours it at a terminal."""
         if self.quiet:

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "nvme/tally.h"
 #include "nvme/wait.h"
 #include "stream/stream.h"
 
@@ -29,6 +30,8 @@ int api_open(const char *transport, const struct nvme_ctrl_ops *ops, void *t,
 		.chunk = p->chunk,
 		.bulk_bytes = p->bulk_bytes,
 		.background_bytes = p->background_bytes,
+		.segment = p->flags & UGDS_OPEN_SEGMENT,
+		.segment_fd = p->segment_fd,
 		.io_queues = p->io_queues,
 		.batch_queues = p->batch_queues,
 		.depth = p->depth,
@@ -182,6 +185,7 @@ int ugds_ctrl_info(struct ugds_ctrl *uc, struct ugds_ctrl_info *ret)
 		.revoked = atomic_load_explicit(&c->revoked, memory_order_acquire),
 		.iommu = place.iommu,
 		.numa_node = place.numa_node,
+		.segment_err = c->tallies ? c->tallies->file_err : -EOPNOTSUPP,
 		.spin_ns = (uint64_t)c->p.spin_ns,
 		.wake_ns = (uint64_t)c->wake_ns,
 		.open_ns = (uint64_t)c->open_ns,

@@ -30,6 +30,7 @@ struct ugds_error {
 #define UGDS_OPEN_READONLY 0x1 /* nothing that changes media is ever submitted */
 #define UGDS_OPEN_NO_SHADOW 0x2 /* leave Doorbell Buffer Config off though advertised */
 #define UGDS_OPEN_NO_HUGEPAGE 0x4
+#define UGDS_OPEN_SEGMENT 0x80 /* the statistics of queue pairs lie in segment_fd, if that can be */
 #define UGDS_OPEN_NO_TALLIES 0x10 /* keep counters only, no statistics of queue pairs */
 #define UGDS_OPEN_FIFO 0x40 /* first in, first out: neither classes nor chunks */
 #define UGDS_OPEN_WRR_AUTO 0x20 /* the same, but round robin where it is not offered */
@@ -52,6 +53,8 @@ struct ugds_open_params {
 		chunk; /* bytes of a command of background work, and of large work beside small; 0: 256 KiB */
 	uint64_t bulk_bytes; /* of large operations at the device, for each channel; 0: 32 MiB */
 	uint64_t background_bytes; /* of the background class; 0: 4 MiB */
+	int32_t segment_fd; /* an empty file in memory (tmpfs); mapped, not kept */
+	uint32_t reserved;
 	uint64_t spin_ns; /* inline budget */
 	uint64_t hang_io_ns;
 	uint64_t hang_admin_ns;
@@ -194,6 +197,8 @@ struct ugds_ctrl_info {
 	uint32_t revoked; /* wedged because registered memory was taken away */
 	uint32_t iommu; /* UGDS_IOMMU_* */
 	int32_t numa_node; /* -1: none is known */
+	int32_t segment_err; /* 0: statistics are in the file; else why not, -EMEDIUMTYPE: it is not in memory */
+	uint32_t reserved;
 	uint64_t spin_ns;
 	uint64_t wake_ns; /* cost of a wake-up, calibrated at open */
 	uint64_t open_ns; /* bring-up time */

@@ -33,6 +33,8 @@ struct nvme_open_params {
 	bool wrr;
 	bool no_tallies;
 	bool wrr_auto; /* where it is offered */
+	bool segment; /* the tallies are kept in segment_fd */
+	int segment_fd;
 	uint32_t io_queues;
 	uint32_t batch_queues;
 	uint32_t depth;

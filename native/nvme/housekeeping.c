@@ -12,6 +12,7 @@
 #include "nvme/chan.h"
 #include "nvme/hk.h"
 #include "nvme/recovery.h"
+#include "nvme/tally.h"
 #include "nvme/wait.h"
 #include "support/thread.h"
 
@@ -77,6 +78,8 @@ static void visit_lanes(struct nvme_ctrl *c, int64_t now, int64_t gap, bool due)
 		if (wake)
 			nvme_signal(c->exec->fd);
 	}
+	if (due)
+		nvme_tallies_tell(c, now);
 	pthread_mutex_unlock(&c->lock);
 	c->hk->seen_state = state;
 }

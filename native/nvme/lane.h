@@ -68,6 +68,7 @@ struct nvme_lane {
 	bool bound[NVME_LANE_PAIRS]; /* where there is one */
 	struct nvme_lane_sched sched;
 	struct nvme_lane_stats st;
+	struct nvme_lane_stats told; /* housekeeping's copy, of its last look */
 	uint64_t base_doorbells, base_unknown; /* of the pairs when they were leased */
 };
 

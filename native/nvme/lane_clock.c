@@ -284,6 +284,7 @@ int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap)
 	l->unwatched += gap;
 	if (!owner_trylock(&l->lock))
 		return now + GRAIN_NS;
+	nvme_lane_stats_get(l, &l->told);
 	if (l->unwatched)
 		excuse(l, now);
 	if (atomic_load_explicit(&l->ctrl->state, memory_order_acquire) >= NVME_WEDGED)

@@ -176,7 +176,7 @@ int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 	while (c->nr_class && c->nr_batch + 2 * c->nr_class + 3 > n)
 		c->nr_class--;
 	c->huge = c->nr_batch > 0;
-	if (!c->p.no_tallies && nvme_tallies_new(n, &c->tallies))
+	if (!c->p.no_tallies && nvme_tallies_new(n, c->p.segment ? c->p.segment_fd : -1, &c->tallies))
 		return nvme_err_set(err, -ENOMEM, 0, "no memory for the statistics of %u queue pairs", n);
 	for (uint32_t i = 0; i < n; i++) {
 		bool batch = is_batch(c, i);

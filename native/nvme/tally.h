@@ -60,12 +60,29 @@ struct tally_head {
 	uint32_t row_off, row_bytes;
 	uint32_t max_rows;
 	_Atomic uint32_t nr_rows; /* handed out; each is there once it is used */
-	uint64_t reserved[7];
+	uint64_t reserved[23];
+	_Atomic uint64_t watch[2][8]; /* reserved for those who watch; a line each */
+	uint64_t reserved2[16];
+	/* at 512 */
+	_Atomic uint32_t told_seq; /* odd: being written */
+	_Atomic uint32_t state; /* enum nvme_state */
+	_Atomic uint64_t told[63]; /* struct tally_told */
+	/* at 1024: a JSON object that says what it is, to the end of the page */
+};
+
+/* What is told of a whole controller. */
+struct tally_told {
+	uint64_t stamp_ns, reads, writes, others, read_bytes, write_bytes, errors, retries, commands,
+		doorbells, inline_done, wakeups, unknown_cids, stragglers, timeouts, cancels, aborts, resets,
+		dropped, adopted, inflight, queued, mappings, channels, quarantined, free_pairs, executor_ns,
+		housekeeping_ns;
 };
 
 static_assert(sizeof(struct tally_row) == 64 + 8 * TALLY_BUCKETS, "a head of one line, then the buckets");
 static_assert(sizeof(struct tally_pair) == 128, "what is written often has a line of its own");
-static_assert(sizeof(struct tally_head) == 128, "part of the layout");
+static_assert(offsetof(struct tally_head, watch) == 256 && offsetof(struct tally_head, told_seq) == 512 &&
+		      sizeof(struct tally_head) == 1024 && sizeof(struct tally_told) <= 63 * 8,
+	      "part of the layout");
 
 struct nvme_tallies;
 
@@ -83,11 +100,16 @@ struct nvme_tallies {
 	struct nvme_tally *tally; /* one a pair */
 	size_t nbytes;
 	uint32_t max_rows; /* our own copy: others may write the file */
+	bool in_file;
+	int file_err; /* why not: negative errno; -EMEDIUMTYPE: its file system is not in memory */
 };
 
+struct nvme_ctrl;
 struct nvme_qpair_conf;
-/* For @n pairs. */
-int nvme_tallies_new(uint32_t n, struct nvme_tallies **ret);
+/* For @n pairs. @fd: an empty file to keep them in, -1: none. Where that cannot be they are kept all the same. */
+int nvme_tallies_new(uint32_t n, int fd, struct nvme_tallies **ret);
+/* told.c: housekeeping only, with ctrl->lock held. */
+void nvme_tallies_tell(struct nvme_ctrl *c, int64_t now);
 void nvme_tallies_free(struct nvme_tallies *all);
 /* Tell whose tally @i is. */
 struct nvme_tally *nvme_tally_of(struct nvme_tallies *all, uint32_t i, const struct nvme_qpair_conf *conf);

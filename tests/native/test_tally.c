@@ -44,7 +44,7 @@ static void rows_run_out(void)
 	struct nvme_tally *t;
 	uint64_t sum = 0, any = 0;
 
-	ok(!nvme_tallies_new(2, &all), "made");
+	ok(!nvme_tallies_new(2, -1, &all), "made");
 	nvme_tally_of(all, 0, &conf);
 	t = nvme_tally_of(all, 1, &conf);
 	for (uint32_t cls = 0; cls < TALLY_CLASSES; cls++)

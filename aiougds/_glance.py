@@ -1,0 +1,110 @@
+"""A look at a controller of another process, through its statistics segment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiougds._options import runtime_folder
+from aiougds._segment import files, home_of, start_ticks
+from aiougds._tallies import (
+    STATES,
+    TEXT,
+    TEXT_END,
+    TOLD,
+    TOLD_WORDS,
+    LatencyHistogram,
+    QueueStatistics,
+    read_head,
+    read_pairs,
+    read_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TRIES: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """What was there to see."""
+
+    path: str
+    pid: int
+    alive: bool
+    opened_ns: int
+    state: str
+    about: Mapping[str, str | int]
+    """Address, model, command line and so on."""
+    told: Mapping[str, int]
+    """Counters of the whole, as old as ``stamp_ns``."""
+    queues: tuple[QueueStatistics, ...]
+    latencies: tuple[LatencyHistogram, ...]
+
+    @property
+    def address(self) -> str:
+        """What the controller was opened with."""
+        return str(self.about.get("address", ""))
+
+
+def _told(fd: int) -> tuple[str, dict[str, int]]:
+    """Return the words that belong together; the writer takes microseconds."""
+    nbytes = 8 + 8 * len(TOLD_WORDS)
+    for _ in range(TRIES):
+        raw = os.pread(fd, nbytes, TOLD)
+        seq = int.from_bytes(raw[:4], sys.byteorder)
+        if not seq & 1 and raw[:4] == os.pread(fd, 4, TOLD):
+            break
+    else:  # it was stopped in the middle
+        raw = bytes(nbytes)
+    state = int.from_bytes(raw[4:8], sys.byteorder)
+    words = memoryview(raw)[8:].cast("Q").tolist()
+    name = STATES[state] if state < len(STATES) else "?"
+    return name, dict(zip(TOLD_WORDS, words, strict=True))
+
+
+def look(path: str) -> Glance:
+    """Look at a segment. Raises OSError, and ValueError for what is none."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        first = os.pread(fd, TEXT_END, 0)
+        head = read_head(first)
+        state, told = _told(fd)
+        raw = os.pread(fd, max(end for end in _ends(head.pairs, head.rows)), 0)
+    finally:
+        os.close(fd)
+    memory = memoryview(raw)
+    rows = read_rows(memory, head)
+    text = first[TEXT:].rstrip(b"\0")
+    about: dict[str, str | int] = json.loads(text) if text else {}
+    return Glance(
+        path=path,
+        pid=head.pid,
+        alive=bool(head.started) and start_ticks(head.pid) == head.started,
+        opened_ns=head.opened_ns,
+        state=state,
+        about=about,
+        told=told,
+        queues=read_pairs(memory, head, rows),
+        latencies=rows,
+    )
+
+
+def _ends(*parts: tuple[int, int, int]) -> list[int]:
+    return [offset + stride * count for offset, stride, count in parts]
+
+
+def everything(folder: str | None = None) -> list[Glance]:
+    """Look at all that this user's processes show."""
+    where = runtime_folder() if folder is None else folder
+    found = []
+    for path in files(home_of(where)) if where else ():
+        try:
+            found.append(look(path))
+        except (OSError, ValueError):
+            continue  # closed just now, or not written yet, or of another version
+    return found

@@ -1,0 +1,106 @@
+"""``aiougds top``: seen from a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.command_line import CommandLine
+
+BUSY = """
+import asyncio, sys, aiougds
+
+async def main():
+    async with aiougds.open("emu:?size=1MiB&latency=100us") as ns:
+        async with ns.allocate(65536) as reg:
+            print("ready", flush=True)
+            while True:
+                await ns.read(reg[:4096], offset=0)
+                await ns.write(reg, offset=0)
+                await asyncio.sleep(0.001)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def runtime(aiougds: CommandLine) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    aiougds.environment["XDG_RUNTIME_DIR"] = str(folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def busy(aiougds: CommandLine, runtime: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=aiougds.environment,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def test_json(aiougds: CommandLine, busy: subprocess.Popen[str]) -> None:
+    told = json.loads(aiougds.succeed("top", busy.pid, "--once", "--json"))
+    assert told["schema"] == 1
+    (seen,) = told["controllers"]
+    assert (seen["pid"], seen["state"]) == (busy.pid, "live")
+    assert seen["address"] == "emu:?size=1MiB&latency=100us"
+    assert seen["totals"]["reads"] > 0
+    assert seen["per_second"]["reads"] >= 0
+    recent = {row["command"]: row for row in seen["recent"]}
+    assert recent.keys() == {"read", "write"}
+    assert recent["read"]["service_class"] == "normal"
+    assert 100 <= recent["read"]["p50_us"] <= recent["read"]["p99_us"]
+    used = [queue for queue in seen["queues"] if queue["commands"]]
+    assert used
+    assert used[0]["recent"]["commands"] > 0
+
+
+def test_text(aiougds: CommandLine, busy: subprocess.Popen[str]) -> None:
+    out = aiougds.succeed("top", "emu:", "--once", "--interval", "200ms")
+    assert f"process {busy.pid}" in out
+    assert "queue pairs in use" in out
+    words = [line.split()[:4] for line in out.splitlines()]
+    assert ["normal", "read", "4", "KiB"] in words
+
+
+def test_it_ends_with_what_it_watches(
+    aiougds: CommandLine, busy: subprocess.Popen[str]
+) -> None:
+    with aiougds.start("top", "--json", "--interval", "50ms") as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert first["controllers"][0]["pid"] == busy.pid
+        busy.kill()
+        busy.wait()
+        *_, last = process.stdout.read().splitlines()
+        assert json.loads(last)["controllers"] == []
+        assert process.wait() == 0
+
+
+def test_nothing_to_see(aiougds: CommandLine, runtime: Path) -> None:
+    assert "no process" in aiougds.fail(1, "top", "--once")
+
+
+def test_another_target(aiougds: CommandLine, busy: subprocess.Popen[str]) -> None:
+    assert f"there are: {busy.pid} emu:" in aiougds.fail(1, "top", os.getpid())
+
+
+def test_no_runtime_directory(aiougds: CommandLine) -> None:
+    aiougds.environment.pop("XDG_RUNTIME_DIR", None)
+    assert "XDG_RUNTIME_DIR" in aiougds.fail(2, "top")
+    aiougds.environment["XDG_RUNTIME_DIR"] = "/nowhere"
+    assert "interval" in aiougds.fail(2, "top", "--interval", "0")
