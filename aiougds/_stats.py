@@ -11,7 +11,6 @@ from aiougds._tallies import (
     Command,
     LatencyHistogram,
     QueueStatistics,
-    ServiceClass,
     added,
     read_head,
     read_pairs,
@@ -20,7 +19,7 @@ from aiougds._tallies import (
 
 if TYPE_CHECKING:
     from aiougds._device import Device
-    from aiougds._options import Mode
+    from aiougds._options import IoClass, Mode
 
 State = Literal["live", "resetting", "wedged", "removed", "closed"]
 
@@ -181,7 +180,7 @@ class Statistics:
         self,
         command: Command | None = None,
         *,
-        service_class: ServiceClass | None = None,
+        io_class: IoClass | None = None,
         queue_id: int | None = None,
         max_bytes: int | None = None,
     ) -> LatencyHistogram:
@@ -190,7 +189,7 @@ class Statistics:
             row
             for row in self.latencies
             if command in (None, row.command)
-            and service_class in (None, row.service_class)
+            and io_class in (None, row.io_class)
             and queue_id in (None, row.queue_id)
             and max_bytes in (None, row.max_bytes)
         )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-ServiceClass = Literal["normal", "latency", "background"]
+    from aiougds._options import IoClass
+
 Command = Literal[
     "read", "write", "flush", "compare", "write_zeroes", "deallocate", "verify"
 ]
@@ -21,7 +22,7 @@ Command = Literal[
 MAGIC: Final = b"UGDSTALY"
 VERSION: Final = 1
 ANY: Final = 0xFF
-CLASSES: Final[tuple[ServiceClass, ...]] = get_args(ServiceClass)
+CLASSES: Final[tuple[IoClass, ...]] = ("normal", "latency", "background")
 COMMANDS: Final[dict[int, Command]] = {
     0: "flush", 1: "write", 2: "read", 5: "compare",
     8: "write_zeroes", 9: "deallocate", 12: "verify",
@@ -63,7 +64,7 @@ class LatencyHistogram:
     """
 
     queue_id: int | None
-    service_class: ServiceClass | None
+    io_class: IoClass | None
     command: Command | None
     max_bytes: int | None
     """Of one command; the size class below is half of it. None: more than 4 MiB."""
@@ -203,7 +204,7 @@ def read_rows(memory: memoryview, head: Head) -> tuple[LatencyHistogram, ...]:
         found.append(
             LatencyHistogram(
                 queue_id=qid,
-                service_class=CLASSES[cls] if cls < len(CLASSES) else None,
+                io_class=CLASSES[cls] if cls < len(CLASSES) else None,
                 command=COMMANDS.get(opcode),
                 max_bytes=4096 << size if size < SIZES - 1 else None,
                 commands=commands,
@@ -251,12 +252,12 @@ def added(rows: Iterable[LatencyHistogram]) -> LatencyHistogram:
         for limit, count in part.buckets:
             buckets[limit] = buckets.get(limit, 0) + count
     queues = {part.queue_id for part in parts}
-    classes = {part.service_class for part in parts}
+    classes = {part.io_class for part in parts}
     commands = {part.command for part in parts}
     sizes = {part.max_bytes for part in parts}
     return LatencyHistogram(
         queue_id=queues.pop() if len(queues) == 1 else None,
-        service_class=classes.pop() if len(classes) == 1 else None,
+        io_class=classes.pop() if len(classes) == 1 else None,
         command=commands.pop() if len(commands) == 1 else None,
         max_bytes=sizes.pop() if len(sizes) == 1 else None,
         commands=sum(part.commands for part in parts),

@@ -122,12 +122,11 @@ def _since(
 ) -> list[LatencyHistogram]:
     """Return what came in between; queue, class, command and size tell them apart."""
     old = {
-        (row.queue_id, row.service_class, row.command, row.max_bytes): row
-        for row in before
+        (row.queue_id, row.io_class, row.command, row.max_bytes): row for row in before
     }
     found = []
     for row in rows:
-        was = old.get((row.queue_id, row.service_class, row.command, row.max_bytes))
+        was = old.get((row.queue_id, row.io_class, row.command, row.max_bytes))
         new = row if was is None else row.since(was)
         if new.commands > 0:
             found.append(new)
@@ -188,7 +187,7 @@ def describe(now: Glance, before: Glance | None) -> dict[str, object]:
         "recent": [
             {
                 "queue_id": row.queue_id,
-                "service_class": row.service_class,
+                "io_class": row.io_class,
                 "command": row.command,
                 "max_bytes": row.max_bytes,
                 "commands": row.commands,
@@ -277,7 +276,7 @@ def _queue_row(
 
 
 def _kind(row: LatencyHistogram) -> tuple[str, str, int]:
-    return row.service_class or "any", row.command or "any", row.max_bytes or 1 << 62
+    return row.io_class or "any", row.command or "any", row.max_bytes or 1 << 62
 
 
 def _kind_row(row: LatencyHistogram, span: float) -> list[str]:

@@ -62,7 +62,7 @@ def test_json(aiougds: CommandLine, busy: subprocess.Popen[str]) -> None:
     assert seen["per_second"]["reads"] >= 0
     recent = {row["command"]: row for row in seen["recent"]}
     assert recent.keys() == {"read", "write"}
-    assert recent["read"]["service_class"] == "normal"
+    assert recent["read"]["io_class"] == "normal"
     assert 100 <= recent["read"]["p50_us"] <= recent["read"]["p99_us"]
     used = [queue for queue in seen["queues"] if queue["commands"]]
     assert used

@@ -44,7 +44,7 @@ async def test_each_command_is_in_one(live: Live) -> None:
         assert (writes.commands, writes.nbytes) == (1, 64 * BLOCK)
         assert writes.max_bytes == 64 * BLOCK
         assert stats.latency("flush").commands == 1
-        assert stats.latency(service_class="background").commands == 0
+        assert stats.latency(io_class="background").commands == 0
 
 
 async def test_failures_are_counted_apart(live: Live) -> None:
@@ -55,6 +55,18 @@ async def test_failures_are_counted_apart(live: Live) -> None:
             await ns.read(reg, offset=0)
         reads = ns.controller.statistics().latency("read")
         assert (reads.commands, reads.errors, reads.nbytes) == (2, 1, BLOCK)
+
+
+async def test_classes_are_told_apart(live: Live) -> None:
+    async with live() as ns, ns.allocate(BLOCK) as reg:
+        await ns.read(reg, offset=0, io_class="background")
+        await ns.read(reg, offset=0, io_class="latency")
+        await ns.read_many([(reg, 0)] * 5, io_class="background")
+        await ns.read(reg, offset=0)
+        stats = ns.controller.statistics()
+        for name, count in (("background", 6), ("latency", 1), ("normal", 1)):
+            assert stats.latency(io_class=name).commands == count  # type: ignore[arg-type]
+        assert agrees(stats)
 
 
 async def test_what_is_at_the_device(live: Live) -> None:
@@ -97,7 +109,7 @@ def histogram(times_ns: list[int]) -> LatencyHistogram:
         counts[limit] = counts.get(limit, 0) + 1
     return LatencyHistogram(
         queue_id=1,
-        service_class="normal",
+        io_class="normal",
         command="read",
         max_bytes=BLOCK,
         commands=len(times_ns),
