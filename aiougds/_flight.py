@@ -74,6 +74,7 @@ class Flight:
         "line",
         "pinned",
         "sink",
+        "stalls",
         "started",
         "timeout_s",
         "transfers",
@@ -107,6 +108,7 @@ class Flight:
         self._refused = False
         self._seen = False
         self._left = False
+        self.stalls = False  # when it fails, until somebody decides
 
     @property
     def token(self) -> int:
@@ -130,7 +132,7 @@ class Flight:
             return self._refused
         if self._end is not None and self._end.over:
             return True
-        if self._end is None and self.home is not None and not self.line.closed:
+        if self._end is None and not self.line.closed and self._is_listened_to():
             return False  # its loop will be told
         end = self.look()
         if end is None or not end.over:
@@ -138,6 +140,10 @@ class Flight:
         if self._end is None or self._end.state == STALLED:
             self._note(end)  # it is a sweep that asks: no other one inside
         return True
+
+    def _is_listened_to(self) -> bool:
+        sink = self.sink
+        return self.home is not None and sink is not None and not sink.closed
 
     def has_passed(self) -> bool:
         """Whether its stream has passed it, and the device let go, told of or not."""
@@ -190,8 +196,6 @@ class Flight:
             self._end = end
         if self._left:
             self.report()
-            if end.state == STALLED:  # nobody is left who could decide
-                lib.ugds_stream_fail(self.line.ptr, self.token)
 
     def uses(self, memory: object) -> bool:
         """Whether one of its transfers is to or from a registration."""
@@ -322,14 +326,15 @@ class Flight:
     # ---- its user ----
 
     def leave(self) -> None:
-        """Its user is gone: what goes wrong is logged, and nothing stalls for him."""
+        """Its user is gone: what goes wrong is logged, and nothing stalls for him.
+
+        Of a destructor: it waits for nothing, and talks to no runtime.
+        """
         self._left = True
+        if self.stalls:
+            lib.ugds_stream_leave(self.line.ptr, self.token)
         if self._end is not None:
             self.report()
-            if self._end.state == STALLED:
-                self.line.orphans.append(self.token)
-                if self.home is not None:
-                    self.home.post(self.line.sweep)
 
     def report(self) -> None:
         """Log a failure that nobody has looked at, once."""

@@ -201,6 +201,7 @@ def _enqueue_all(
             keep = (ns, stream, items, places, how.status)
             bufs = [item.buf for item in items]
             flight = Flight(line, window, transfers, how.timeout_s, keep, bufs, pinned)
+            flight.stalls = how.on_error == "stall"
             with how.status.serving(flight) if how.status else nullcontext():
                 _enqueue(flight, _array(transfers, found, places), native)
         except BaseException:

@@ -38,7 +38,6 @@ class StreamLine:
         "device",
         "flights",
         "handle",
-        "orphans",
         "ptr",
         "released",
         "runtime",
@@ -64,7 +63,6 @@ class StreamLine:
         self.flights: deque[Flight] = deque()  # in the order of the stream
         # Destructors only leave a note here: they do not talk to the runtime.
         self.released: deque[int] = deque()
-        self.orphans: deque[int] = deque()  # they stall, and their users are gone
 
     @property
     def name(self) -> str:
@@ -81,15 +79,11 @@ class StreamLine:
         """Let go of what operations used that are over, up to the first that is not."""
         if self.closed:
             return
-        for notes, call in (
-            (self.orphans, lib.ugds_stream_fail),
-            (self.released, lib.ugds_stream_release),
-        ):
-            while notes:
-                try:
-                    call(self.ptr, notes.popleft())
-                except IndexError:  # another thread sweeps too
-                    break
+        while self.released:
+            try:
+                lib.ugds_stream_release(self.ptr, self.released.popleft())
+            except IndexError:  # another thread sweeps too
+                break
         while self.flights:
             flight = self.flights[0]
             if not flight.is_over():

@@ -164,6 +164,8 @@ int ugds_stream_fail(struct ugds_stream *s, uint64_t token)
 	return stream_decide(stream_of(s), token, STREAM_FAIL);
 }
 
+void ugds_stream_leave(struct ugds_stream *s, uint64_t token) { stream_leave(stream_of(s), token); }
+
 void ugds_stream_release(struct ugds_stream *s, uint64_t token) { stream_release(stream_of(s), token); }
 
 int ugds_sink_open(struct ugds_ctrl *c, struct ugds_sink **ret)

@@ -127,6 +127,8 @@ int ugds_stream_cancel(struct ugds_stream *s, uint64_t token);
 /* A stalled one: try again what failed, or let the stream pass. 1, or 0: it does not stall. */
 int ugds_stream_resume(struct ugds_stream *s, uint64_t token);
 int ugds_stream_fail(struct ugds_stream *s, uint64_t token);
+/* Nobody will decide any more: if it stalls, now or later, it fails. Any thread; waits for nothing. */
+void ugds_stream_leave(struct ugds_stream *s, uint64_t token);
 /* Its result and event are wanted no more. */
 void ugds_stream_release(struct ugds_stream *s, uint64_t token);
 

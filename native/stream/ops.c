@@ -37,7 +37,7 @@ struct stream_op *stream_op_get(struct stream *s)
 		s->free_ops = op->next_free;
 		op->gen++;
 		op->verdict = STREAM_UNDECIDED;
-		op->told = op->over = op->released = false;
+		op->told = op->over = op->released = op->left = false;
 		op->res = (struct stream_result){ .token = stream_token(op) };
 		op->nr_parts = 0;
 		atomic_store_explicit(&op->broken, 0, memory_order_relaxed);
@@ -134,6 +134,26 @@ int stream_decide(struct stream *s, uint64_t token, enum stream_verdict v)
 	if (won)
 		stream_exec_add(s->x, s);
 	return won;
+}
+
+void stream_leave(struct stream *s, uint64_t token)
+{
+	struct stream_op *op;
+	bool stalls = false;
+
+	if (stream_forked(s->x))
+		return;
+	pthread_mutex_lock(&s->x->lock);
+	op = stream_op_find(s, token);
+	if (op) {
+		op->left = true;
+		stalls = atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_STALLED;
+		if (stalls && !op->verdict)
+			op->told = false;
+	}
+	pthread_mutex_unlock(&s->x->lock);
+	if (stalls)
+		stream_exec_add(s->x, s);
 }
 
 void stream_release(struct stream *s, uint64_t token)

@@ -220,7 +220,7 @@ static bool ended_badly(struct stream *s, struct stream_op *op, int64_t now)
 		return true;
 	}
 	pthread_mutex_lock(&s->x->lock);
-	verdict = op->verdict;
+	verdict = op->left && !op->verdict ? STREAM_FAIL : op->verdict;
 	op->verdict = STREAM_UNDECIDED;
 	if (verdict == STREAM_RESUME) {
 		atomic_store_explicit(&op->state, STREAM_RUNNING, memory_order_relaxed);

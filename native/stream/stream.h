@@ -153,6 +153,7 @@ struct stream_op {
 	bool passing; /* done was written: the stream may pass all of it */
 	/* under x->lock */
 	uint32_t verdict;
+	bool left; /* nobody is there who could decide: it does not stall */
 	bool told; /* that it ended, for its user */
 	bool over, released;
 	struct stream_result res;
@@ -361,6 +362,7 @@ void stream_op_drop_refs(struct stream_op *op);
 int stream_state(struct stream *s, uint64_t token, struct stream_result *ret);
 int stream_cancel(struct stream *s, uint64_t token);
 int stream_decide(struct stream *s, uint64_t token, enum stream_verdict v);
+void stream_leave(struct stream *s, uint64_t token);
 void stream_release(struct stream *s, uint64_t token);
 /* Could @s stall beside the others? -ENOBUFS. Its end takes it back. */
 int stream_may_stall(struct stream *s);

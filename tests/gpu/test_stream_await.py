@@ -134,6 +134,54 @@ async def test_a_failure_that_nobody_awaits_is_logged(
         assert "nobody awaited it: MediaError" in caplog.text
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["stalled", "waiting"])
+@pytest.mark.parametrize("heard", ["by a loop", "by one that is over", "by nobody"])
+def test_a_stall_that_nobody_can_end_fails(
+    gpu: GPU, caplog: pytest.LogCaptureFixture, heard: str, before: bool
+) -> None:
+    """Dropped before it stalls or after, with a loop that is told or without."""
+    stream = gpu.stream()
+
+    def passed(event: aiougds.StreamEvent) -> None:
+        end = time.monotonic() + 20
+        while not event.query():
+            assert time.monotonic() < end, "the stream is not let pass"
+            time.sleep(0.001)
+
+    async def begin(ns: aiougds.Namespace) -> aiougds.StreamOperation | None:
+        op = ns.read_on(obj(gpu, stream), bytearray(PAGE), offset=0, on_error="stall")
+        if heard == "by one that is over":
+            return op
+        while before and op.state != "stalled":
+            await asyncio.sleep(0.001)
+        event = op.event
+        del op
+        await asyncio.to_thread(passed, event)
+        return None
+
+    with aiougds.blocking.open("emu:?size=1MiB&lba=512") as ns:
+        gpu.soft.kernel(stream, seconds=0.05)
+        with caplog.at_level(logging.ERROR, "aiougds.stream"), inject(ns, BAD):
+            if heard == "by nobody":
+                op = ns.read_on(
+                    obj(gpu, stream), bytearray(PAGE), offset=0, on_error="stall"
+                )
+            else:
+                op = asyncio.run(begin(ns._ns))
+            if op is not None:
+                while before and op.state != "stalled":
+                    time.sleep(0.001)
+                event = op.event
+                del op
+                passed(event)
+                del event
+        # A thread hears of it with its next call.
+        assert ns.read_on(obj(gpu, stream), bytearray(PAGE), offset=0).wait() == PAGE
+        assert ns.controller._device.streams.unfinished() == 0
+        assert len(caplog.records) == 1
+        assert "nobody awaited it: MediaError" in caplog.text
+
+
 async def test_a_dropped_operation_keeps_what_it_uses(world: World, gpu: GPU) -> None:
     data = pattern(PAGE, 1)
     stream = gpu.stream()
