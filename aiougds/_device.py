@@ -447,6 +447,11 @@ _devices: Final[weakref.WeakSet[Device]] = weakref.WeakSet()
 _lingering: Final[set[Device]] = set()
 
 
+def open_devices() -> list[Device]:
+    """Return the controllers that are open in this process, by address."""
+    return sorted(_devices, key=lambda device: device.address)
+
+
 def end_lingering() -> None:
     """Free what lingers, as far as that can be done now. Blocks: off the loop."""
     for device in list(_lingering):

@@ -15,7 +15,10 @@ import pytest
 import aiougds
 
 ROOT = Path(__file__).parent.parent
-PUBLIC = ("aiougds", "aiougds.blocking", "aiougds.lowlevel", "aiougds.testing")
+PUBLIC = (
+    "aiougds", "aiougds.blocking", "aiougds.lowlevel", "aiougds.metrics",
+    "aiougds.telemetry", "aiougds.testing",
+)  # fmt: skip
 INCLUDE = ROOT / "native" / "include"
 STUB = ROOT / "aiougds" / "_native.pyi"
 

@@ -1,0 +1,185 @@
+"""Metrics for Prometheus: ``pip install 'aiougds[metrics]'``.
+
+::
+
+    from prometheus_client import REGISTRY, start_http_server
+    from aiougds.metrics import ControllerCollector
+
+    REGISTRY.register(ControllerCollector())
+    start_http_server(9090)
+
+Names and units are as the Prometheus conventions want them: ``aiougds_`` before each,
+base units, ``_total`` behind what only rises.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiougds._device import open_devices
+from aiougds._errors import CapabilityError
+from aiougds._ffi import text
+from aiougds._stats import STATES, statistics
+from aiougds._tallies import BUCKETS, added, bucket_low_ns
+
+try:
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        InfoMetricFamily,
+        StateSetMetricFamily,
+    )
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise CapabilityError(
+        f"aiougds.metrics needs prometheus-client: pip install 'aiougds[metrics]' "
+        f"({error})"
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from aiougds._controller import Controller
+    from aiougds._device import Device
+    from aiougds._stats import Statistics
+    from aiougds._tallies import LatencyHistogram
+
+__all__ = ["ControllerCollector"]
+
+LABELS: Final = ("controller",)
+KINDS: Final = ("controller", "command", "io_class")
+# Every octave from 1 us to 17 s: limits of buckets, so what is below each is exact.
+LIMITS: Final = tuple(
+    bucket_low_ns(i) / 1e9
+    for i in range(32, BUCKETS, 16)
+    if 1e3 <= bucket_low_ns(i) <= 2e10
+)
+COUNTERS: Final = {
+    "doorbells": "Doorbell registers written",
+    "inline_completions": "Operations that ended inside the submitting call",
+    "wakeups": "Wake-ups of event loops and threads",
+    "stragglers": "Completions that housekeeping found after their owner slept",
+    "retries": "Commands sent again after a failure",
+    "timeouts": "Operations that timed out",
+    "cancels": "Operations given up after a cancel",
+    "aborts": "Abort commands sent",
+    "resets": "Controller resets",
+    "dropped": "Completions that nobody waited for",
+    "jit_pins": "Buffers pinned just in time",
+    "bounces": "Requests copied because of unaligned memory or edges",
+}
+GAUGES: Final = {
+    "inflight": ("inflight_commands", "Commands at the device"),
+    "quarantined": ("quarantined_operations", "Given up, memory still at the device"),
+    "mappings": ("mappings", "Memory mapped for the device"),
+    "channels": ("channels", "Event loops and threads that use it"),
+}
+
+
+class ControllerCollector(Collector):
+    """Reads the statistics of controllers when it is scraped.
+
+    Of those given, or of all that are open in this process then. Reading stops no I/O,
+    and may be done on any thread. Histograms are of the latency of commands, from
+    their submission to their completion; with ``statistics=False`` there are none.
+    """
+
+    def __init__(self, *controllers: Controller) -> None:
+        self._devices = [controller._device for controller in controllers]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metric families of this moment."""
+        devices = [d for d in self._devices or open_devices() if not d.ended]
+        seen = [(device, statistics(device)) for device in devices]
+        yield from _infos(devices)
+        yield from _counters(seen)
+        yield from _commands(seen)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: registering reads no statistics."""
+        return ()
+
+
+def _infos(devices: Iterable[Device]) -> Iterator[Metric]:
+    about = InfoMetricFamily("aiougds_controller", "Open controllers", labels=LABELS)
+    state = StateSetMetricFamily(
+        "aiougds_controller_state", "State of the controller", labels=LABELS
+    )
+    for device in devices:
+        info = device.info()
+        about.add_metric(
+            [device.address],
+            {
+                "firmware": text(info.firmware),
+                "mode": device.options.mode,
+                "model": text(info.model),
+                "serial": text(info.serial),
+                "transport": text(info.transport),
+            },
+        )
+        now = STATES[info.state]
+        states = {name: name == now for name in STATES.values()}
+        state.add_metric([device.address], states)
+    yield about
+    yield state
+
+
+def _counters(seen: list[tuple[Device, Statistics]]) -> Iterator[Metric]:
+    for name, words in COUNTERS.items():
+        counter = CounterMetricFamily(f"aiougds_{name}", words, labels=LABELS)
+        for device, stats in seen:
+            counter.add_metric([device.address], getattr(stats, name))
+        yield counter
+    for name, (unit, words) in GAUGES.items():
+        gauge = GaugeMetricFamily(f"aiougds_{unit}", words, labels=LABELS)
+        for device, stats in seen:
+            gauge.add_metric([device.address], getattr(stats, name))
+        yield gauge
+
+
+def _kinds(
+    seen: list[tuple[Device, Statistics]],
+) -> Iterator[tuple[list[str], LatencyHistogram]]:
+    """Queue pairs and sizes are added up, or there would be too many series."""
+    for device, stats in seen:
+        kinds = {(row.command, row.io_class) for row in stats.latencies}
+        for command, io_class in sorted(kinds, key=str):
+            rows = (
+                row
+                for row in stats.latencies
+                if (row.command, row.io_class) == (command, io_class)
+            )
+            yield [device.address, command or "any", io_class or "any"], added(rows)
+
+
+def _commands(seen: list[tuple[Device, Statistics]]) -> Iterator[Metric]:
+    moved = CounterMetricFamily(
+        "aiougds_command_bytes", "Bytes of commands that succeeded", labels=KINDS
+    )
+    failed = CounterMetricFamily(
+        "aiougds_command_errors", "Commands that failed", labels=KINDS
+    )
+    took = HistogramMetricFamily(
+        "aiougds_command_duration_seconds",
+        "From the submission of a command to its completion",
+        labels=KINDS,
+    )
+    for labels, row in _kinds(seen):
+        moved.add_metric(labels, row.nbytes)
+        failed.add_metric(labels, row.errors)
+        took.add_metric(labels, _cumulative(row), row.total_s)
+    yield moved
+    yield failed
+    yield took
+
+
+def _cumulative(row: LatencyHistogram) -> list[tuple[str, float]]:
+    below = [
+        (f"{limit:g}", float(sum(n for top, n in row.buckets if top <= limit)))
+        for limit in LIMITS
+    ]
+    # What was counted between two reads of a moving histogram is in its buckets.
+    return [*below, ("+Inf", float(sum(n for _, n in row.buckets)))]

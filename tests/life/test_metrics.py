@@ -1,0 +1,125 @@
+"""What Prometheus scrapes, and the spans of OpenTelemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from life.conftest import Live
+from life.live import BLOCK
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from aiougds import MediaError, Namespace, telemetry
+from aiougds.metrics import ControllerCollector
+from aiougds.testing import Fault, inject
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few]
+
+
+def scrape(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+    """Return samples by name and the values of their labels."""
+    text = generate_latest(registry).decode()
+    return {
+        (sample.name, *(v for k, v in sample.labels.items() if k != "controller")): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_metrics(live: Live) -> None:
+    registry = CollectorRegistry()
+    async with live("latency=50us") as ns, ns.allocate(4 * BLOCK) as reg:
+        registry.register(ControllerCollector(ns.controller))
+        for _ in range(5):
+            await ns.read(reg[:BLOCK], offset=0)
+        await ns.write(reg, offset=0)
+        fault = Fault.status("read", sct=2, sc=0x81)
+        with inject(ns, fault), pytest.raises(MediaError):
+            await ns.read(reg[:BLOCK], offset=0)
+        seen = scrape(registry)
+        stats = ns.controller.statistics()
+        took = "aiougds_command_duration_seconds"
+        reads = stats.latency("read")
+        assert seen[f"{took}_count", "read", "normal"] == 6
+        assert seen[f"{took}_sum", "read", "normal"] == pytest.approx(reads.total_s)
+        assert seen[f"{took}_bucket", "read", "normal", "+Inf"] == 6
+        below = [
+            value
+            for (name, *labels), value in seen.items()
+            if name == f"{took}_bucket" and labels[:2] == ["read", "normal"]
+        ]
+        assert below == sorted(below)
+        assert seen["aiougds_command_bytes_total", "read", "normal"] == 5 * BLOCK
+        assert seen["aiougds_command_bytes_total", "write", "normal"] == 4 * BLOCK
+        assert seen["aiougds_command_errors_total", "read", "normal"] == 1
+        assert seen["aiougds_mappings",] == stats.mappings
+        assert seen["aiougds_controller_state", "live"] == 1
+        assert seen["aiougds_controller_state", "wedged"] == 0
+    assert not [key for key in scrape(registry) if key[0].startswith(took)]
+
+
+async def test_of_all_that_are_open(live: Live) -> None:
+    registry = CollectorRegistry()
+    registry.register(ControllerCollector())
+    async with live(), live():
+        text = generate_latest(registry).decode()
+        assert 'aiougds_controller_info{controller="emu:?' in text
+
+
+async def test_without_statistics(live: Live) -> None:
+    registry = CollectorRegistry()
+    registry.register(ControllerCollector())
+    async with live(statistics=False) as ns, ns.allocate(BLOCK) as reg:
+        await ns.read(reg, offset=0)
+        names = {key[0] for key in scrape(registry)}
+        assert "aiougds_wakeups_total" in names
+        assert "aiougds_command_duration_seconds_count" not in names
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    before = Namespace.read
+    telemetry.instrument(provider)
+    telemetry.instrument(provider)  # once more changes nothing
+    yield exporter
+    telemetry.uninstrument()
+    assert Namespace.read is before
+
+
+async def test_spans(live: Live, spans: InMemorySpanExporter) -> None:
+    async with live() as ns, ns.allocate(4 * BLOCK) as reg:
+        assert await ns.read(reg[:BLOCK], offset=BLOCK) == BLOCK
+        await ns.write_many([(reg[:BLOCK], 0), (reg[BLOCK : 2 * BLOCK], BLOCK)])
+        await ns.flush()
+        fault = Fault.status("read", sct=2, sc=0x81)
+        with inject(ns, fault), pytest.raises(MediaError):
+            await ns.read(reg[:BLOCK], offset=0)
+        address = ns.controller.address
+    read, many, flush, failed = spans.get_finished_spans()
+    assert (read.name, read.kind) == ("nvme.read", SpanKind.CLIENT)
+    assert read.attributes == {
+        "system.device": address,
+        "nvme.namespace.id": 1,
+        "disk.io.direction": "read",
+        "nvme.offset": BLOCK,
+        "nvme.bytes": BLOCK,
+    }
+    assert read.end_time is not None
+    assert read.start_time is not None
+    assert read.end_time > read.start_time
+    assert many.attributes is not None
+    assert (many.name, many.attributes["nvme.items"]) == ("nvme.write_many", 2)
+    assert flush.name == "nvme.flush"
+    assert failed.attributes is not None
+    assert failed.attributes["error.type"] == "MediaError"
+    assert failed.attributes["nvme.status"] == "0x281"
+    assert not failed.status.is_ok
