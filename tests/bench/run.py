@@ -22,6 +22,7 @@ GROUPS = (
     "many",
     "first_batch",
     "bulk",
+    "beside",
     "opening",
     "memory",
 )

@@ -106,7 +106,7 @@ static void device(struct fixture *f, bool fifo)
 	f->emu.channels = 8;
 	f->emu.latency_ns = 80000;
 	f->emu.latency_per_kib_ns = 2730; /* 375 MB/s a channel */
-	f->emu.flags &= ~UGDS_EMU_STEP;
+	f->emu.flags &= ~(uint32_t)UGDS_EMU_STEP;
 	f->emu.mdts = 0;
 	f->open.flags |= fifo ? UGDS_OPEN_FIFO : 0;
 	f->open.spin_ns = 10000;
