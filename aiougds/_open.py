@@ -25,6 +25,7 @@ from aiougds._device import Device, end_lingering
 from aiougds._errors import CapabilityError, MemoryLimitError
 from aiougds._explain import open_error
 from aiougds._ffi import NULL, ffi, lib, text
+from aiougds._gpu.runtime import load_what_is_in_use
 from aiougds._lies import HOW, PAGES
 from aiougds._namespace import Namespace
 from aiougds._options import PRIORITIES, OpenKeywords, OpenOptions, open_options
@@ -225,6 +226,7 @@ def bring_up(address: str, keywords: OpenKeywords) -> Device:
     """Open a controller. Blocks for milliseconds: call it off the loop."""
     options = open_options(keywords)
     parts = split_address(address, tuple(TRANSPORTS))
+    load_what_is_in_use()
     end_lingering()
     segment = _segment(options)
     try:

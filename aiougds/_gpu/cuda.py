@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import os
 from typing import TYPE_CHECKING, Protocol, cast
 
 from aiougds._errors import GPUUnavailableError
@@ -35,6 +37,18 @@ def _driver() -> _Driver:
             "--force-reinstall cuda-bindings"
         )
     return cast("_Driver", driver)
+
+
+def in_use() -> bool:
+    """Whether the process has initialised the driver. Neither loads nor initialises.
+
+    What initialises it may not fork afterwards, so that is not for us to do.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 0)
 
 
 def addresses(symbols: Iterable[tuple[str, int]]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Final, Protocol, SupportsInt, cast
 
 from aiougds._errors import GPUUnavailableError
@@ -36,6 +37,17 @@ def _runtime() -> _Runtime:
         raise GPUUnavailableError(
             f"HIP needs hip-python ({exc}): pip install aiougds[hip]"
         ) from exc
+
+
+def in_use() -> bool:
+    """Whether torch has initialised the runtime. Neither loads nor initialises.
+
+    The runtime itself cannot be asked: any call initialises it.
+    """
+    torch = sys.modules.get("torch")
+    of_rocm = getattr(getattr(torch, "version", None), "hip", None)
+    asked = getattr(getattr(torch, "cuda", None), "is_initialized", None)
+    return bool(of_rocm and callable(asked) and asked())
 
 
 def _hsa(name: str) -> int:

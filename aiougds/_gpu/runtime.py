@@ -25,6 +25,10 @@ _ADDRESSES: Final[dict[Runtime, Callable[[Iterable[tuple[str, int]]], list[int]]
     "cuda": cuda.addresses,
     "hip": hip.addresses,
 }
+_IN_USE: Final[dict[Runtime, Callable[[], bool]]] = {
+    "cuda": cuda.in_use,
+    "hip": hip.in_use,
+}
 _loaded: Final[set[Runtime]] = set()
 
 
@@ -44,6 +48,17 @@ def load(runtime: Runtime) -> int:
 def is_loaded(runtime: Runtime) -> bool:
     """Whether :func:`load` has succeeded before. Loads nothing."""
     return runtime in _loaded
+
+
+def load_what_is_in_use() -> None:
+    """Load the runtimes that the process uses already, as far as they can be.
+
+    Off the loop: the first registration of GPU memory, which is made on it, would
+    import the vendor's package there.
+    """
+    for runtime, is_used in _IN_USE.items():
+        if runtime not in _loaded and is_used():
+            unavailable(runtime)  # whoever needs it is told why not
 
 
 def unavailable(runtime: Runtime) -> str:

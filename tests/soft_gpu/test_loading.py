@@ -143,6 +143,72 @@ def test_both_vendors_are_in_one_process(soft_libraries: dict[str, Path]) -> Non
     assert answer == "1 2 True True"
 
 
+def test_opening_loads_what_is_in_use_off_the_loop(
+    soft_libraries: dict[str, Path],
+) -> None:
+    """And initialises nothing: who has only loaded a driver may still fork."""
+    answer = said(
+        f"""
+        import asyncio, ctypes, sys, threading
+        import aiougds
+        from aiougds._gpu import runtime
+        from aiougds._gpu.pointers import BOTH
+
+        class Watched(dict):
+            def __getitem__(self, name):
+                threads.append((name, threading.current_thread()))
+                return super().__getitem__(name)
+
+        threads = []
+        runtime._ADDRESSES = Watched(runtime._ADDRESSES)
+
+        async def opened():
+            async with aiougds.open("emu:"):
+                return [is_loaded(name) for name in BOTH]
+
+        print(asyncio.run(opened()))
+        driver = ctypes.CDLL("{soft_libraries["cuda"]}")
+        count = ctypes.byref(ctypes.c_int())
+        print(asyncio.run(opened()), driver.cuDeviceGetCount(count))
+        driver.cuInit(0)
+        print(asyncio.run(opened()))
+        sys.modules["torch"] = torch = type(sys)("torch")
+        torch.version = type(sys)("version")
+        torch.cuda = type(sys)("cuda")
+        torch.version.hip = "7.0"
+        torch.cuda.is_initialized = lambda: False
+        print(asyncio.run(opened()))
+        torch.cuda.is_initialized = lambda: True
+        print(asyncio.run(opened()))
+        main = threading.main_thread()
+        print([name for name, _ in threads], any(t is main for _, t in threads))
+        """,
+        ROCM_PATH=str(soft_libraries["hip"].parent.parent),
+    )
+    assert answer.splitlines() == [
+        "[False, False]",
+        "[False, False] 3",
+        "[True, False]",
+        "[True, False]",
+        "[True, True]",
+        "['cuda', 'hip'] False",
+    ]
+
+
+def test_a_package_that_is_missing_keeps_nobody_from_opening(
+    soft_libraries: dict[str, Path],
+) -> None:
+    answer = said(f"""
+        import ctypes, sys
+        import aiougds.blocking
+        sys.modules["cuda"] = None
+        ctypes.CDLL("{soft_libraries["cuda"]}").cuInit(0)
+        with aiougds.blocking.open("emu:"):
+            print(is_loaded("cuda"))
+    """)
+    assert answer == "False"
+
+
 def test_rocm_5_is_refused(soft_libraries: dict[str, Path]) -> None:
     answer = said(
         """
