@@ -130,8 +130,10 @@ static bool advance(struct stream *s, struct stream_op *op)
 static void make_visible(struct stream *s)
 {
 	struct gpu_before before;
+	/* a host function has no wait that would do it */
+	bool call = s->must_flush || (s->wait_flushes && s->cur->flags & STREAM_CALLBACK);
 
-	if (!s->must_flush || s->rt->enter(&s->place, &before))
+	if (!call || s->rt->enter(&s->place, &before))
 		return;
 	s->rt->flush_remote_writes();
 	s->rt->leave(&s->place, &before);
