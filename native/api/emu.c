@@ -177,6 +177,18 @@ int ugds_emu_power_cut(struct ugds_ctrl *c, const uint64_t *seed, int stays_off)
 	return 0;
 }
 
+int ugds_emu_as_hardware(struct ugds_ctrl *c)
+{
+	api_visitor *in = api_enter(c);
+
+	if (!in)
+		return -ESHUTDOWN;
+	if (!c->emu)
+		return -EOPNOTSUPP;
+	c->c->tr_flags = (c->c->tr_flags & ~NVME_TR_STAGED) | NVME_TR_DIRECT;
+	return 0;
+}
+
 int ugds_emu_counters(struct ugds_ctrl *c, struct ugds_emu_counters *ret)
 {
 	api_visitor *in = api_enter(c);

@@ -57,6 +57,9 @@ int ugds_emu_resize(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes);
 /* Take a namespace away (@on 0), bring it back, or make a new one of @nbytes in memory. -ENOENT, -EEXIST, -EINVAL. */
 int ugds_emu_attach(struct ugds_ctrl *c, uint32_t nsid, uint64_t nbytes, int on);
 
+/* For tests of what hardware does, before anything is on a stream: streams are ordered as if the device reached the GPU itself. */
+int ugds_emu_as_hardware(struct ugds_ctrl *c);
+
 struct ugds_emu_counters {
 	uint64_t iommu_faults;
 	uint64_t protocol_errors;
