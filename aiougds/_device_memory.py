@@ -74,7 +74,7 @@ class Descriptor:
 class DeviceMemory(Memory):
     """Memory that only a device, or the exporter of a dma-buf, can address."""
 
-    __slots__ = ("_addr", "_fd", "_kind", "_offset", "_peer")
+    __slots__ = ("_addr", "_fd", "_kind", "_offset", "_peer", "place")
 
     host = False
     found_by_address = False
@@ -97,6 +97,8 @@ class DeviceMemory(Memory):
         self._addr = addr
         self._offset = offset
         self._peer = peer
+        # Of a GPU: vendor, device and context, for what has to be flushed there.
+        self.place = (0, 0, 0)
 
     @property
     def what(self) -> str:
@@ -111,6 +113,7 @@ class DeviceMemory(Memory):
         native.kind = self._kind
         native.addr, native.offset = self._addr, self._offset
         native.nbytes = self.nbytes
+        native.gpu_vendor, native.gpu_device, native.gpu_ctx = self.place
         native.flags = lib.UGDS_FOREIGN_PEER if self._peer else 0
         if self.readonly or self.target_refusal:
             native.flags |= lib.UGDS_FOREIGN_READONLY

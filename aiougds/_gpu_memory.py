@@ -71,6 +71,7 @@ class GPUMemory(DeviceMemory):
         self.owner = owner
         self.readonly = readonly
         self.target_refusal = target_refusal
+        self.place = (found[0].vendor, found[0].device, found[0].ctx)
         self.found = found  # the allocations that it lies in; one, unless mapped so
         self.stream = stream
         self._segments = segments
@@ -147,12 +148,7 @@ class GPUMemory(DeviceMemory):
 
     def is_quick_for(self, device: Device) -> bool:
         """Whether its GPU is known there: the first time, staging may be made."""
-        return self._place in device.gpus
-
-    @property
-    def _place(self) -> tuple[int, int, int]:
-        first = self.found[0]
-        return first.vendor, first.device, first.ctx
+        return self.place in device.gpus
 
     def map(self, device: Device, ret_handle: CData) -> tuple[int, int]:
         self.check_there()
@@ -166,7 +162,7 @@ class GPUMemory(DeviceMemory):
             fd, offset = self.export()
             code, traits = self._map_dmabuf(device, fd, offset, ret_handle)
         if code == 0:
-            device.gpus.add(self._place)
+            device.gpus.add(self.place)
         return code, traits
 
     def _map_within(self, device: Device, ret_handle: CData) -> int | None:
@@ -200,6 +196,7 @@ class GPUMemory(DeviceMemory):
         finally:
             os.close(fd)
         buf.readonly, buf.target_refusal = self.readonly, self.target_refusal
+        buf.place = self.place
         try:
             return buf.map(device, ret_handle)
         finally:

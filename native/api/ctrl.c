@@ -340,6 +340,18 @@ static_assert(UGDS_FOREIGN_DMABUF == MEM_FOREIGN_DMABUF && UGDS_FOREIGN_CUDA == 
 		      UGDS_TRAIT_REVOCABLE == MEM_REVOCABLE && UGDS_TRAIT_STAGED == MEM_STAGED,
 	      "one numbering");
 
+/* Where the device's own DMA needs a flush before the GPU sees it. */
+static struct gpu_place flushed_peer(const struct nvme_ctrl *c, const struct ugds_foreign *u)
+{
+	const struct gpu_rt *rt = u->gpu_vendor ? gpu_find(u->gpu_vendor) : NULL;
+	uint32_t caps = 0;
+
+	if (!rt || !(c->tr_flags & NVME_TR_DIRECT) || !rt->flush_remote_writes ||
+	    rt->caps(u->gpu_device, &caps) || !(caps & GPU_NEEDS_FLUSH))
+		return (struct gpu_place){ 0 };
+	return (struct gpu_place){ u->gpu_vendor, u->gpu_device, u->gpu_ctx };
+}
+
 int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *u, uint64_t *ret_handle)
 {
 	api_visitor *in = api_enter(c);
@@ -347,7 +359,11 @@ int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *u, uint64_t *ret_
 	if (!in)
 		return -ESHUTDOWN;
 
-	struct mem_foreign from = { .kind = u->kind, .fd = u->fd, .addr = u->addr, .offset = u->offset };
+	struct mem_foreign from = { .kind = u->kind,
+				    .fd = u->fd,
+				    .addr = u->addr,
+				    .offset = u->offset,
+				    .peer = flushed_peer(c->c, u) };
 	int err;
 
 	if (u->flags & ~(uint32_t)(UGDS_FOREIGN_PEER | UGDS_FOREIGN_READONLY))

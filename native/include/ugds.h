@@ -301,6 +301,10 @@ struct ugds_foreign {
 	uint64_t nbytes;
 	uint32_t flags;
 	uint32_t ret_traits; /* UGDS_TRAIT_* */
+	uint32_t
+		gpu_vendor; /* UGDS_GPU_*, with device and context: whose it is. 0: not told, then nothing is flushed for it */
+	int32_t gpu_device;
+	uint64_t gpu_ctx;
 };
 
 /* The same for memory of a device. -EOPNOTSUPP where the transport has no way to it. */

@@ -119,6 +119,8 @@ static int enter(struct mem_table *t, struct mem_map *m, const struct dma_mappin
 	m->shared = NULL;
 	err = fill_pages(m, dma, t->shift);
 	if (err) {
+		if (m->peer.vendor)
+			atomic_fetch_sub_explicit(&t->nr_peers, 1, memory_order_relaxed);
 		t->ops->unmap(t->ctx, dma->handle);
 		return err;
 	}
@@ -158,6 +160,8 @@ static int drop(struct mem_table *t, struct mem_map *m)
 	err = t->ops->unmap(t->ctx, m->handle);
 	free(shared ? shared->iova : iova);
 	free(shared);
+	if (m->peer.vendor)
+		atomic_fetch_sub_explicit(&t->nr_peers, 1, memory_order_relaxed);
 	atomic_fetch_sub_explicit(&t->nr_live, 1, memory_order_relaxed);
 	return err;
 }
@@ -174,6 +178,7 @@ int mem_register(struct mem_table *t, void *vaddr, size_t nbytes, uint32_t flags
 	if (err)
 		return err;
 	m->vaddr = vaddr;
+	m->peer.vendor = 0;
 	err = t->ops->map(t->ctx, vaddr, nbytes, flags, &dma);
 	if (!err)
 		err = enter(t, m, &dma, nbytes, flags, ret_handle);
@@ -196,7 +201,10 @@ int mem_register_foreign(struct mem_table *t, const struct mem_foreign *from, si
 	if (err)
 		return err;
 	m->vaddr = NULL;
+	m->peer = from->peer;
 	err = t->ops->map_foreign(t->ctx, from, nbytes, flags, &dma);
+	if (!err && from->peer.vendor)
+		atomic_fetch_add_explicit(&t->nr_peers, 1, memory_order_relaxed);
 	if (!err)
 		err = enter(t, m, &dma, nbytes, flags, ret_handle);
 	free(dma.extents);
@@ -238,6 +246,7 @@ static int look_into(struct mem_table *t, struct mem_map *m, uint64_t parent, ui
 	m->traits = p->traits;
 	m->handle = p->handle;
 	m->vaddr = p->vaddr ? (char *)p->vaddr + off : NULL;
+	m->peer = p->peer;
 	return 0;
 }
 

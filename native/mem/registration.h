@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "gpu/gpu.h"
 #include "support/util.h"
 
 struct dma_extent {
@@ -36,6 +37,7 @@ struct mem_foreign {
 	int fd; /* of a dma-buf */
 	uint64_t addr; /* of device memory, as its runtime names it */
 	uint64_t offset; /* of the first byte in the dma-buf */
+	struct gpu_place peer; /* of a GPU that sees what devices wrote after a flush only; vendor 0: none */
 };
 
 #define MEM_FOREIGN_DMABUF 1u
@@ -87,6 +89,7 @@ struct mem_map {
 	_Atomic uint32_t nr_stuck; /* ranges that a timed-out or cancelled command may still touch */
 	void *vaddr; /* NULL: foreign memory */
 	struct mem_shared *shared; /* NULL: the mapping is this entry's alone */
+	struct gpu_place peer; /* as of struct mem_foreign */
 	uint32_t next_free;
 } __attribute__((aligned(CACHELINE)));
 
@@ -101,6 +104,7 @@ struct mem_table {
 	struct mem_map *_Atomic chunk[MEM_CHUNKS];
 	_Atomic uint32_t nr_slots;
 	uint32_t free_head;
+	_Atomic uint32_t nr_peers; /* mappings with a peer that needs flushes */
 	_Atomic uint32_t nr_live; /* mappings of the transport, however many entries look into one */
 };
 
@@ -117,6 +121,8 @@ int mem_register_within(struct mem_table *t, uint64_t parent, uint64_t off, size
 			uint64_t *ret_handle);
 /* While nothing is in flight and none can be: mark what @revoked(ctx, the transport's name for it) says is lost. */
 void mem_table_revoke(struct mem_table *t, bool (*revoked)(void *ctx, uint64_t handle), void *ctx);
+/* What devices wrote to it is seen by its GPU afterwards. Calls the runtime. */
+void mem_make_visible(const struct mem_map *m);
 /* Why mem_get() answers NULL for @handle: -EKEYREVOKED or -ESTALE. */
 int mem_refusal(struct mem_table *t, uint64_t handle);
 /* 0, -EBUSY while requests are in flight (nothing changes), -ESTALE for a handle that is not live. */

@@ -121,6 +121,27 @@ static void command_done(struct nvme_lane *l, struct nvme_op *op, const struct n
 		nvme_op_end(l, op);
 }
 
+/*
+ * Before anybody hears that they are done: bytes that the device wrote into a GPU which does not see them by itself. One call
+ * is for all that came before it. No callback of a runtime takes the lane's lock.
+ */
+static void make_visible(const struct nvme_done *done, uint32_t n)
+{
+	const struct mem_map *last = NULL;
+
+	for (uint32_t k = 0; k < n; k++) {
+		const struct nvme_op *op = done[k].owner;
+		const struct mem_map *m = op->map;
+
+		if (op->opcode != NVME_IO_READ || !m || !m->peer.vendor ||
+		    (last && last->peer.vendor == m->peer.vendor && last->peer.device == m->peer.device &&
+		     last->peer.ctx == m->peer.ctx))
+			continue;
+		mem_make_visible(m);
+		last = m;
+	}
+}
+
 static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamped)
 {
 	struct nvme_done done[REAP];
@@ -134,6 +155,8 @@ static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamp
 			l->reaped_at = now_ns();
 			*stamped = true;
 		}
+		if (unlikely(atomic_load_explicit(&l->ctrl->mem.nr_peers, memory_order_relaxed)))
+			make_visible(done, n);
 		for (uint32_t k = 0; k < n; k++) {
 			struct nvme_op *op = done[k].owner;
 

@@ -153,6 +153,47 @@ async def test_the_embedded_controller_refuses_what_it_cannot(
 
 
 @pytest.mark.vendors("cuda")
+async def test_plain_reads_are_made_visible_before_they_return(
+    world: World, gpu: GPU
+) -> None:
+    """On hardware, of memory of a GPU that needs it: read in whatever way."""
+    ptr = gpu.alloc(8 * PAGE)
+    whole = (ptr, 8 * PAGE, gpu.name)
+
+    async def flushes(work: Any) -> int:  # noqa: ANN401
+        gpu.soft.forget()
+        await work
+        return gpu.soft.calls(FLUSH)
+
+    async with hardware(world) as ns:
+        async with ns.register(whole) as reg:  # its writes are ordered
+            assert not await flushes(ns.read(reg, offset=0))
+        gpu.soft.missing(Missing.ORDERED_WRITES)
+        async with ns.register(whole) as reg, ns.register((ptr, PAGE, 0)) as inner:
+            pairs = [(reg[i * PAGE : (i + 1) * PAGE], i * PAGE) for i in range(8)]
+            assert await flushes(ns.read(reg, offset=0)) >= 1
+            assert await flushes(ns.read(inner, offset=0)) == 1
+            assert await flushes(ns.read((ptr, PAGE, 0), offset=0)) == 1
+            assert 1 <= await flushes(ns.read_many(pairs)) <= 8
+            assert not await flushes(ns.write(reg, offset=0))
+            assert not await flushes(ns.write_many(pairs))
+            assert not await flushes(ns.read(bytearray(PAGE), offset=0))
+            async with ns.batch(capacity=8) as batch:
+                for i, (part, at) in enumerate(pairs):
+                    batch.read(part, offset=at, cookie=i)
+
+                async def harvested() -> None:
+                    batch.submit()
+                    assert len(await batch.harvest(8)) == 8
+
+                assert 1 <= await flushes(harvested()) <= 8
+        assert await flushes(ns.read((ptr, PAGE, 0), offset=0)) == 1  # just in time
+        assert not await flushes(ns.flush())
+    async with world.open(emu=SMALL) as ns, ns.register(whole) as reg:
+        assert not await flushes(ns.read(reg, offset=0)), "it is staged"
+
+
+@pytest.mark.vendors("cuda")
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_the_ssd_wrote_is_made_visible(
     world: World, gpu: GPU, way: str

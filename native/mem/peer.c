@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* What devices write into a GPU may wait on its way in: the GPU is told to look. */
+#include "mem/registration.h"
+
+void mem_make_visible(const struct mem_map *m)
+{
+	const struct gpu_rt *rt = gpu_find(m->peer.vendor);
+	struct gpu_before before;
+
+	/* of a lost context nobody sees anything */
+	if (!rt || rt->enter(&m->peer, &before))
+		return;
+	rt->flush_remote_writes();
+	rt->leave(&m->peer, &before);
+}
