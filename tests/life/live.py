@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final, Unpack
 
 import anyio
@@ -80,17 +81,50 @@ async def cancelled_when(
     return caught
 
 
+def waited_for_processor() -> dict[str, float]:
+    """Seconds that each thread of this process was ready to run, and did not."""
+    waits: dict[str, float] = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            waits[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+        except OSError:  # it has just ended, or the kernel does not count
+            continue
+    return waits
+
+
 class Clock:
     """Seconds since it was made."""
 
-    __slots__ = ("_start",)
+    __slots__ = ("_start", "_waits")
+
+    # What goes wrong is later than this; a busy machine seldom is.
+    MOST_FORGIVEN_S = 2.0
 
     def __init__(self) -> None:
+        self._waits = waited_for_processor()
         self._start = time.monotonic()
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self._start
+
+    @property
+    def ours(self) -> float:
+        """As :attr:`elapsed`, without what our threads waited for a processor."""
+        elapsed = self.elapsed
+        waits = waited_for_processor()
+        waited = sum(wait - self._waits.get(name, 0) for name, wait in waits.items())
+        return elapsed - min(waited, self.MOST_FORGIVEN_S)
+
+    def within(self, least: float, most: float) -> bool:
+        """Whether it took so long; not more is for what is ours."""
+        elapsed, ours = self.elapsed, self.ours
+        if least <= elapsed and ours < most:
+            return True
+        raise AssertionError(
+            f"took {elapsed:.3f} s, not {least} s to {most} s;"
+            f" without waiting for a processor {ours:.3f} s"
+        )
 
 
 def pattern(nbytes: int, seed: int = 1) -> bytes:

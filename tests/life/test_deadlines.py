@@ -20,6 +20,7 @@ import aiougds
 from aiougds import OperationTimeoutError
 from aiougds.testing import Fault, counters, inject
 
+pytestmark = pytest.mark.alone
 LIMIT_S = 0.05
 LATEST_S = 0.1
 SPIN = "import os\nwhile os.getppid() == {parent}:\n    pass"
@@ -68,6 +69,7 @@ async def test_in_every_mode_and_interface(world: World) -> None:
         }
         await ns.read_many(pairs)
         took: list[float] = []
+        ours: list[float] = []
         for command, call in calls.values():
             for _ in range(3 if command == "flush" else 1):
                 with inject(ns, Fault.hold(command)):
@@ -75,12 +77,13 @@ async def test_in_every_mode_and_interface(world: World) -> None:
                     with pytest.raises((OperationTimeoutError, aiougds.BatchError)):
                         await call()
                     took.append(clock.elapsed)
+                    ours.append(clock.ours)
                 await freed(world, ns)
                 assert ns.controller.state == "live"
         assert min(took) >= LIMIT_S
         # One of them may have met what else runs here: a machine is not real time.
-        assert statistics.median(took) < LATEST_S, took
-        assert max(took) < 5 * LATEST_S, took
+        assert statistics.median(ours) < LATEST_S, (took, ours)
+        assert max(ours) < 5 * LATEST_S, (took, ours)
         assert ns.controller.statistics().timeouts == 1 + 1 + 3 + 4
         assert ns.controller.statistics().aborts == 0
         for _, call in calls.values():
@@ -94,7 +97,7 @@ class Watch:
         self._controller = controller
         self._clock = Clock()
         self._stop = False
-        self.after_s = 0.0
+        self.after_s = self.ours_s = 0.0
         self.quarantined = 0
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
@@ -102,6 +105,7 @@ class Watch:
     def _look(self) -> None:
         while not self._stop and not self.after_s:
             if self._controller.statistics().timeouts:
+                self.ours_s = self._clock.ours
                 self.after_s = self._clock.elapsed
                 self.quarantined = len(self._controller.quarantine)
             threading.Event().wait(0.001)
@@ -135,7 +139,8 @@ def test_with_the_loop_blocked(world: World) -> None:
                     time.sleep(0.25)
                     assert ended == []
                 watch.end()
-            assert LIMIT_S <= watch.after_s < 2 * LATEST_S
+            assert watch.after_s >= LIMIT_S
+            assert watch.ours_s < 2 * LATEST_S, watch.after_s
             assert watch.quarantined == 1
             assert len(ended) == 1
             await freed(world, ns)
@@ -178,7 +183,8 @@ def test_with_the_loop_gone(mode: aiougds.Mode) -> None:
             while not watches[0].after_s:
                 await asyncio.sleep(0.001)
             watches[0].end()
-            assert LIMIT_S <= watches[0].after_s < 2 * LATEST_S
+            assert watches[0].after_s >= LIMIT_S
+            assert watches[0].ours_s < 2 * LATEST_S, watches[0].after_s
             assert watches[0].quarantined == 1
             with pytest.raises(aiougds.RegistrationBusyError):
                 await reg.aclose(timeout_s=0)

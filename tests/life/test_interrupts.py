@@ -22,7 +22,7 @@ async def test_lost_interrupt_is_recovered_and_counted(live: Live, case: Case) -
                 clock = Clock()
                 assert await ns.read(reg, offset=0) == BLOCK
                 assert lost.hits == 1
-                assert clock.elapsed < 3
+                assert clock.within(0, 3)
             assert reg.view[:] == data
             # A device that is quick enough is seen by the last look before the sleep.
             if case.mode != "interrupt" or ns.controller.statistics().stragglers:
@@ -76,7 +76,7 @@ async def test_interrupt_before_its_completion(live: Live) -> None:
             clock = Clock()
             assert await ns.read(reg, offset=0) == BLOCK
             assert injected.hits == 1
-            assert 0.02 <= clock.elapsed < 3
+            assert clock.within(0.02, 3)
 
 
 async def test_delays_pass_and_keep_no_order(live: Live) -> None:
@@ -96,7 +96,7 @@ async def test_delays_pass_and_keep_no_order(live: Live) -> None:
             async with anyio.create_task_group() as group:
                 for i in range(8):
                     group.start_soon(read, i)
-            assert 0.10 <= clock.elapsed < 0.5
+            assert clock.within(0.10, 0.5)
         assert order[-2:] == [1, 0]
         assert sorted(order) == list(range(8))
 
@@ -107,7 +107,7 @@ async def test_a_latency_model_is_waited_out(live: Live) -> None:
         clock = Clock()
         for _ in range(10):
             assert await ns.read(reg, offset=0) == BLOCK
-        assert 0.04 <= clock.elapsed < 0.5
+        assert clock.within(0.04, 0.5)
 
 
 async def test_wake_ups_are_armed_not_taken(live: Live, case: Case) -> None:

@@ -25,15 +25,18 @@ pytestmark = pytest.mark.anyio
 async def test_fires_in_time_on_an_idle_controller(live: Live) -> None:
     async with live() as ns, ns.allocate(BLOCK) as reg:
         took: list[float] = []
+        ours: list[float] = []
         for _ in range(3):
             with inject(ns, Fault.hold("read", count=1)):
                 clock = Clock()
                 with pytest.raises(TimeoutError) as over:
                     await ns.read(reg, offset=0, timeout_s=0.05)
                 took.append(clock.elapsed)
+                ours.append(clock.ours)
             await until(lambda: not ns.controller.quarantine)
-        assert 0.05 <= min(took) < 0.1  # the best: others use this machine too
-        assert max(took) < 0.5
+        assert min(took) >= 0.05
+        assert min(ours) < 0.1  # the best: others use this machine too
+        assert max(ours) < 0.5
         assert isinstance(over.value, OperationTimeoutError)
         assert over.value.errno == errno.ETIMEDOUT
         assert "timeout_s=0.05" in str(over.value)
@@ -57,6 +60,7 @@ async def test_fires_in_time_under_load(live: Live) -> None:
             for i in range(16):
                 group.start_soon(load, i)
             took: list[float] = []
+            ours: list[float] = []
             for _ in range(3):
                 with inject(ns, Fault.hold("read").on(slba=100, nlb=1)):
                     clock = Clock()
@@ -65,10 +69,12 @@ async def test_fires_in_time_under_load(live: Live) -> None:
                             reg[16 * BLOCK :], offset=100 * BLOCK, timeout_s=0.05
                         )
                     took.append(clock.elapsed)
+                    ours.append(clock.ours)
                 await until(lambda: not ns.controller.quarantine)
             stop = True
-        assert 0.05 <= min(took) < 0.2  # the best: others use this machine too
-        assert max(took) < 1
+        assert min(took) >= 0.05
+        assert min(ours) < 0.2  # the best: others use this machine too
+        assert max(ours) < 1
         await until(lambda: not ns.controller.quarantine)
 
 
@@ -151,6 +157,7 @@ async def test_in_time_is_no_timeout(live: Live) -> None:
 async def test_many_deadlines_at_once(live: Live) -> None:
     async with live() as ns, ns.allocate(32 * BLOCK) as reg:
         took: dict[int, float] = {}
+        ours: dict[int, float] = {}
 
         async def read(i: int, timeout_s: float) -> None:
             clock = Clock()
@@ -158,6 +165,7 @@ async def test_many_deadlines_at_once(live: Live) -> None:
                 part = reg[i * BLOCK : (i + 1) * BLOCK]
                 await ns.read(part, offset=0, timeout_s=timeout_s)
             took[i] = clock.elapsed - timeout_s
+            ours[i] = clock.ours - timeout_s
 
         with inject(ns, Fault.hold("read")):
             async with anyio.create_task_group() as group:
@@ -165,7 +173,7 @@ async def test_many_deadlines_at_once(live: Live) -> None:
                     group.start_soon(read, i, 0.02 + i * 0.004)
         assert len(took) == 32
         assert min(took.values()) >= 0
-        assert max(took.values()) < 0.15
+        assert max(ours.values()) < 0.15, took
         assert ns.controller.statistics().timeouts == 32
         await until(lambda: not ns.controller.quarantine)
 
@@ -201,7 +209,7 @@ async def test_read_many_times_out_item_by_item(live: Live) -> None:
             clock = Clock()
             with pytest.raises(BatchError) as failed:
                 await ns.read_many(pairs, timeout_s=0.2)
-            assert 0.2 <= clock.elapsed < 0.7
+            assert clock.within(0.2, 0.7)
             results = failed.value.results
             for i, result in enumerate(results):
                 if i in (3, 4):
@@ -225,7 +233,7 @@ async def test_harvest_returns_at_its_time_and_loses_nothing(live: Live) -> None
             assert [item.cookie for item in await batch.harvest(1)] == [0]
             clock = Clock()
             assert await batch.harvest(3, timeout_s=0.05) == []
-            assert 0.05 <= clock.elapsed < 0.3
+            assert clock.within(0.05, 0.3)
             assert batch.pending == 3
         assert {item.cookie for item in await batch.harvest(3)} == {1, 2, 3}
         assert ns.controller.statistics().timeouts == 0
@@ -255,7 +263,7 @@ async def test_hang_clock_aborts_what_nobody_gave_up(live: Live) -> None:
             clock = Clock()
             with pytest.raises(NVMeError) as gone:
                 await ns.read(reg, offset=0)
-            assert 0.1 <= clock.elapsed < 3  # an idle controller looks once a second
+            assert clock.within(0.1, 3)  # an idle controller looks once a second
             assert (gone.value.sct, gone.value.sc) == (0, 7)  # Abort Requested
             assert gone.value.errno == errno.ECANCELED
         assert ns.controller.state == "live"

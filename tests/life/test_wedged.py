@@ -133,7 +133,7 @@ async def test_a_stall_of_two_seconds_wedges_nothing(live: Live) -> None:
                 for i in range(8):
                     group.start_soon(read, i)
                 await ns.write(reg[8 * BLOCK :], offset=100 * BLOCK)
-                assert clock.elapsed < 1.9
+                assert clock.within(0, 1.9)
             assert clock.elapsed >= 2
         assert results == [BLOCK] * 8
         stats = ns.controller.statistics()
