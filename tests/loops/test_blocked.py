@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
+import pytest
 import trio
 import uvloop
 from life.live import BLOCK, MIB, address, check_clean, pattern
@@ -113,6 +114,7 @@ async def _awaited(work: Callable[[], Awaitable[object]]) -> object:
     return await work()
 
 
+@pytest.mark.alone
 def test_nothing_of_ours_blocks_the_loop() -> None:
     """Of several tries the best, since the machine has other work to do too."""
     spent: dict[str, list[float]] = {}
