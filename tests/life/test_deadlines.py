@@ -120,7 +120,7 @@ def test_with_the_loop_blocked(world: World) -> None:
     if world.loop == "blocking":
         return  # there is no loop
 
-    async def main() -> None:
+    async def main() -> bool:
         async with world.open() as ns, ns.allocate(BLOCK) as reg:
             await ns.read(reg, offset=0)
             ended: list[OperationTimeoutError] = []
@@ -134,11 +134,16 @@ def test_with_the_loop_blocked(world: World) -> None:
                 watch = Watch(ns.controller)
                 async with anyio.create_task_group() as group:
                     group.start_soon(read)
-                    while not held.hits:
+                    while not held.hits and not ended:
                         await anyio.lowlevel.checkpoint()
-                    time.sleep(0.25)
-                    assert ended == []
+                    too_late = bool(ended)
+                    if not too_late:
+                        time.sleep(0.25)
+                        assert ended == []
                 watch.end()
+            if too_late:  # a busy machine: it ended before the device was asked
+                await freed(world, ns)
+                return False
             assert watch.after_s >= LIMIT_S
             assert watch.ours_s < 2 * LATEST_S, watch.after_s
             assert watch.quarantined == 1
@@ -146,8 +151,9 @@ def test_with_the_loop_blocked(world: World) -> None:
             await freed(world, ns)
             assert ns.controller.state == "live"
             assert await ns.read(reg, offset=0) == BLOCK
+            return True
 
-    world.run(main())
+    assert any(world.run(main()) for _ in range(10))
 
 
 @pytest.mark.parametrize("mode", ["adaptive", "interrupt", "poll", "inline"])
