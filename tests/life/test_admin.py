@@ -122,7 +122,8 @@ async def test_many_admin_commands_at_once(live: Live) -> None:
 
 
 async def test_smart_log(live: Live) -> None:
-    async with live() as ns, ns.allocate(256 * BLOCK) as reg:
+    # As much as one command moves, whatever its class.
+    async with live() as ns, ns.allocate(32 * BLOCK) as reg:
         first = await ns.controller.smart_log()
         assert (first.host_reads, first.host_writes) == (0, 0)
         assert first.critical_warning == 0
@@ -138,11 +139,11 @@ async def test_smart_log(live: Live) -> None:
 
         with anyio.fail_after(5):
             while not await counted():
-                pass
+                await anyio.sleep(0)  # what completes at once does not turn the loop
         log = await ns.controller.smart_log()
         # In thousands of 512 byte units, rounded up.
-        assert log.data_units_read == -(-5 * 256 * BLOCK // 512_000)
-        assert log.data_units_written == -(-3 * 256 * BLOCK // 512_000)
+        assert log.data_units_read == -(-5 * 32 * BLOCK // 512_000)
+        assert log.data_units_written == -(-3 * 32 * BLOCK // 512_000)
         assert log.error_log_entries == 0
 
 
