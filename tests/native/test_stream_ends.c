@@ -2,6 +2,8 @@
 /* How operations in stream order end otherwise than well, and when their stream may pass. */
 #include "stream_rig.h"
 
+#include "support/barrier.h"
+
 struct next_kernel {
 	struct ugds_stream_cell *cell;
 	uint32_t saw;
@@ -304,6 +306,43 @@ static void stalled(bool direct)
 	ok(rig_close(&r), "given back");
 }
 
+/* Whoever could decide goes away, before it stalls, as it does so, or after: it fails, and says so once. */
+static void left_alone(bool direct)
+{
+	struct rig r;
+	struct ugds_stream_how how = { .flags = UGDS_SOP_STALL };
+	struct ugds_stream_item it;
+	struct ugds_stream_result res;
+	struct gated g;
+	uint64_t a, bad = 0;
+	int id, rc;
+
+	rig_begin(&r, direct, "left alone");
+	g = gated_open(&r);
+	it = item(&r, UGDS_OP_READ, FAR, 64 * KIB, 0);
+	id = fault(&r, UGDS_FAULT_STATUS, UINT32_MAX);
+	for (uint32_t i = 0; i < 300; i++) {
+		a = put_with(&r, g, &it, 1, &how, &rc);
+		if (i % 3 == 1)
+			for (uint32_t k = 0; k < i; k++)
+				cpu_relax();
+		else if (i % 3 == 2)
+			bad += ended(&r, g, a).state != UGDS_SOP_STALLED;
+		ugds_stream_leave(g.s, a);
+		ugds_stream_leave(g.s, a);
+		bad += !over(g, a).over;
+		res = ended(&r, g, a);
+		bad += res.state != UGDS_SOP_FAILED || res.result >= 0;
+		bad += ugds_stream_resume(g.s, a) || ugds_stream_fail(g.s, a);
+		ugds_stream_release(g.s, a);
+	}
+	ok(!bad, "300 that nobody can decide on fail: %llu do not", (unsigned long long)bad);
+	ugds_fault_clear(r.f.c, id);
+	ok(ended(&r, g, put(&r, g, it)).result == 64 * (int64_t)KIB, "the stream goes on");
+	ok(gated_close(g) && idle(&r), "closed");
+	ok(rig_close(&r), "given back");
+}
+
 static void stall_limit(void)
 {
 	struct rig r;
@@ -406,6 +445,7 @@ int main(void)
 		timed_out(direct);
 		device_error(direct);
 		stalled(direct);
+		left_alone(direct);
 		refusals(direct);
 	}
 	cell_first();
