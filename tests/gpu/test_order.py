@@ -58,10 +58,11 @@ async def test_a_write_moves_what_the_stream_makes(world: World, gpu: GPU) -> No
         make(5)  # an array that names its stream is ordered by itself
         await ns.write(CudaArray(ptr, PAGE, stream=stream), offset=0)
         assert await stored(5)
-        gpu.soft.kernel(stream, seconds=LONG_S)
+        gpu.soft.kernel(stream)
         gpu.api.fill(ptr, 6, PAGE, stream)
         await ns.write(reg[:PAGE], offset=0)  # says nothing of a stream
         assert await stored(5)
+        gpu.soft.end_kernels()
         await ns.write(reg[:PAGE], offset=0, stream=stream)
     gpu.api.free_pinned(pinned)
 
