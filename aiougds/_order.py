@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from aiougds._errors import GraphCaptureError, OperationTimeoutError
 from aiougds._ffi import ffi, lib
 from aiougds._gpu import pointers
-from aiougds._gpu.errors import NAMES, gpu_error
+from aiougds._gpu.errors import gpu_error
 from aiougds._gpu.streams import stream_of
+from aiougds._gpu.which import stream_place
 from aiougds._gpu_memory import GPUMemory
 from aiougds._stream_event import event_reached, gpu_event
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 # An idle stream takes some microseconds to come to an event; another thread takes more.
 _SPIN_S: Final = 20e-6
-_DEFAULT_STREAMS: Final = (0, 1, 2)
 
 
 class _Place(NamedTuple):
@@ -87,7 +87,7 @@ def recorded(
     What waits for it on another stream needs it no longer than the call.
     """
     handle = stream_of(stream)
-    place = _place(handle, memory, what)
+    place = _place(handle, memory)
     event, code = ffi.new("uint64_t *"), ffi.new("int *")
     capturing = lib.ugds_gpu_stream_capturing(
         place.vendor, place.device, place.ctx, handle.handle, code
@@ -123,7 +123,7 @@ async def _reached(place: _Place, event: int, what: str, clock: Clock) -> None:
         )
 
 
-def _place(handle: StreamHandle, memory: Memory, what: str) -> _Place:
+def _place(handle: StreamHandle, memory: Memory) -> _Place:
     """Return where a stream lives."""
     first = memory.found[0] if isinstance(memory, GPUMemory) else None
     runtime = handle.runtime
@@ -138,17 +138,4 @@ def _place(handle: StreamHandle, memory: Memory, what: str) -> _Place:
         vendor = pointers.usable(pointers.BOTH)[0]
     if first is not None and first.vendor != vendor:
         first = None
-    device = handle.device
-    if device < 0:
-        device = first.device if first is not None else 0
-    if handle.handle in _DEFAULT_STREAMS:
-        # Each device has one of its own.
-        same = first is not None and first.device == device
-        return _Place(vendor, device, first.ctx if first is not None and same else 0)
-    ret_device, ret_ctx = ffi.new("int32_t *"), ffi.new("uint64_t *")
-    code = ffi.new("int *")
-    result = lib.ugds_gpu_stream_place(vendor, handle.handle, ret_device, ret_ctx, code)
-    if result < 0:
-        tried = f"{what}: stream {handle.handle:#x} of {NAMES[vendor]}"
-        raise gpu_error(vendor, code[0], tried, -result)
-    return _Place(vendor, int(ret_device[0]), int(ret_ctx[0]))
+    return _Place(vendor, *stream_place(handle, vendor, first))

@@ -21,7 +21,7 @@ from aiougds._failure import NAMES, Request, past_end, refused, unaligned
 from aiougds._ffi import NULL, ffi, lib, text
 from aiougds._flight import Flight, Transfer
 from aiougds._gpu.errors import gpu_error
-from aiougds._gpu.streams import stream_of
+from aiougds._gpu.streams import DEFAULT_STREAMS, stream_of
 from aiougds._gpu.which import NAMES_OF, which_runtime
 from aiougds._gpu_memory import GPUMemory
 from aiougds._mapping import Mapping
@@ -29,7 +29,6 @@ from aiougds._order import recorded
 from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._stream_how import PLAIN, How, check_how, native_how
 from aiougds._stream_op import StreamOperation
-from aiougds._streams import DEFAULT_STREAMS
 from aiougds._transfer import locate, whole
 
 if TYPE_CHECKING:

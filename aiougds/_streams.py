@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from aiougds._completion import current_home
-from aiougds._errors import ArgumentError, CapabilityError, WrongLoopError
+from aiougds._errors import CapabilityError, WrongLoopError
 from aiougds._ffi import ffi, lib, text
 from aiougds._gpu.errors import gpu_error
-from aiougds._gpu.streams import LEGACY, PER_THREAD
+from aiougds._gpu.streams import DEFAULT_STREAMS, PER_THREAD
+from aiougds._gpu.which import stream_place
 from aiougds._options import max_connections
 from aiougds._sink import Sink
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from aiougds._gpu.pointers import Pointer
     from aiougds._gpu.streams import Runtime, StreamHandle
     from aiougds._home import Home
-
-# Of streams that are made by the runtime itself: they belong to whatever is current.
-DEFAULT_STREAMS: Final = frozenset((LEGACY, PER_THREAD))
 
 
 class StreamLine:
@@ -156,7 +154,7 @@ class Streams:
         ``near``: the memory, whose default stream a bare 0, 1 or 2 is. Making it takes
         pinned memory, and so a while.
         """
-        device, ctx = _place(stream, vendor, near)
+        device, ctx = stream_place(stream, vendor, near)
         thread = _here.thread.number if stream.handle == PER_THREAD else 0
         key = _Key(vendor, stream.handle, device, ctx, thread)
         line = self._lines.get(key)
@@ -285,25 +283,3 @@ class Streams:
         self._lines.clear()
         self._known.clear()
         self._retired.clear()
-
-
-def _place(stream: StreamHandle, vendor: int, near: Pointer | None) -> tuple[int, int]:
-    """Return the device and context of a stream."""
-    is_default = stream.handle in DEFAULT_STREAMS
-    if is_default and near is not None and stream.device in (-1, near.device):
-        return near.device, near.ctx
-    if is_default and stream.device >= 0:
-        return stream.device, 0  # of the device's primary context
-    device, ctx = ffi.new("int32_t *"), ffi.new("uint64_t *")
-    code = ffi.new("int *")
-    failed = lib.ugds_gpu_stream_place(vendor, stream.handle, device, ctx, code)
-    if failed and is_default:
-        error = gpu_error(vendor, code[0], "its runtime says", -failed)
-        raise ArgumentError(
-            f"stream={stream.handle} is the default stream of whatever is current in "
-            "this thread, where nothing is, and memory of the host has none: give a "
-            "stream object, or make a context current (torch.cuda.set_device)"
-        ) from error
-    if failed:
-        raise gpu_error(vendor, code[0], f"stream {stream.handle:#x}", -failed)
-    return device[0], ctx[0]

@@ -34,6 +34,7 @@ Runtime = Literal["cuda", "hip"]
 
 LEGACY: Final = 0
 PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD, hipStreamPerThread
+DEFAULT_STREAMS: Final = frozenset((LEGACY, PER_THREAD))
 _LEGACY_TOO: Final = 1  # CU_STREAM_LEGACY, hipStreamLegacy
 _MOST: Final = (1 << 64) - 1
 

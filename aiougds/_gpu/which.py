@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import ArgumentError, GPUUnavailableError
 from aiougds._ffi import ffi, lib
+from aiougds._gpu.errors import gpu_error
 from aiougds._gpu.runtime import is_loaded, load, unavailable
+from aiougds._gpu.streams import DEFAULT_STREAMS
 
 if TYPE_CHECKING:
-    from aiougds._gpu.streams import Runtime
+    from aiougds._gpu.pointers import Pointer
+    from aiougds._gpu.streams import Runtime, StreamHandle
 
 _RUNTIMES: Final[tuple[Runtime, ...]] = ("cuda", "hip")
 NAMES_OF: Final[dict[int, Runtime]] = {
@@ -46,4 +49,32 @@ def current_place(vendor: int) -> tuple[int, int]:
     code = ffi.new("int *")
     if lib.ugds_gpu_stream_place(vendor, 0, device, ctx, code):
         return 0, 0
+    return device[0], ctx[0]
+
+
+def stream_place(
+    stream: StreamHandle, vendor: int, near: Pointer | None
+) -> tuple[int, int]:
+    """Return the device and context of a stream.
+
+    Default streams are made by the runtime itself: ``near``, the memory beside it, says
+    of which context, or else what is current does.
+    """
+    is_default = stream.handle in DEFAULT_STREAMS
+    if is_default and near is not None and stream.device in (-1, near.device):
+        return near.device, near.ctx
+    if is_default and stream.device >= 0:
+        return stream.device, 0  # of the device's primary context
+    device, ctx = ffi.new("int32_t *"), ffi.new("uint64_t *")
+    code = ffi.new("int *")
+    failed = lib.ugds_gpu_stream_place(vendor, stream.handle, device, ctx, code)
+    if failed and is_default:
+        error = gpu_error(vendor, code[0], "its runtime says", -failed)
+        raise ArgumentError(
+            f"stream={stream.handle} is the default stream of whatever is current in "
+            "this thread, where nothing is, and memory of the host has none: give a "
+            "stream object, or make a context current (torch.cuda.set_device)"
+        ) from error
+    if failed:
+        raise gpu_error(vendor, code[0], f"stream {stream.handle:#x}", -failed)
     return device[0], ctx[0]

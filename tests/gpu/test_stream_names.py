@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 from gpu.on_stream import SMALL, buffer, ended, obj, until
 from gpu.rig import GPU
+from gpu.vendors import done
 from helpers.facade import bare
 from helpers.model import PAGE, pattern
 from helpers.world import World
 
 import aiougds
-from aiougds import ArgumentError
+from aiougds import ArgumentError, OperationTimeoutError
 from aiougds._streams import Streams
 from aiougds.testing import Fault, inject
 
@@ -88,6 +89,38 @@ def test_in_a_thread_where_nothing_is_current(gpu: GPU, handle: int) -> None:
         in_a_thread(with_memory_of_the_gpu)
         in_a_thread(with_memory_of_the_host)
         assert gpu.get(ptr, PAGE) == data
+
+
+def test_beside_host_memory_they_are_of_what_is_current(gpu: GPU) -> None:
+    """Here the second GPU: a plain write waits for its kernel, not for the first's."""
+    with aiougds.blocking.open(ADDRESS) as ns:
+        stream = obj(gpu, 0)
+
+        def on_the_second() -> None:
+            if gpu.name == "cuda":
+                from cuda.bindings import driver
+
+                ctx = done(driver.cuDevicePrimaryCtxRetain(1))
+                done(driver.cuCtxSetCurrent(ctx))
+            else:
+                from hip import hip
+
+                done(hip.hipSetDevice(1))
+            gpu.soft.kernel(0)
+            with pytest.raises(OperationTimeoutError, match="the work on its stream"):
+                ns.write(b"x" * 512, offset=0, stream=stream, timeout_s=0.05)
+            gpu.soft.end_kernels()
+            assert ns.write(b"x" * 512, offset=0, stream=stream) == 512
+
+        def where_nothing_is() -> None:
+            if gpu.name == "hip":  # it is the first GPU there
+                assert ns.write(b"x" * 512, offset=0, stream=stream) == 512
+                return
+            with pytest.raises(ArgumentError, match="where nothing is, and memory of"):
+                ns.write(b"x" * 512, offset=0, stream=stream)
+
+        in_a_thread(on_the_second)
+        in_a_thread(where_nothing_is)
 
 
 def test_threads_that_end_take_their_default_stream_with_them(gpu: GPU) -> None:
