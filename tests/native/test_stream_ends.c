@@ -119,7 +119,7 @@ static void withdrawn(bool direct)
 	res = ended(&r, g, a);
 	ok(res.result == -ECANCELED && res.state == UGDS_SOP_CANCELLED && !res.over && !is_over(g, a),
 	   "it ends for its user at once, before the stream came to it");
-	ok(cell.state == 0, "and its cell waits");
+	ok(!__atomic_load_n(&cell.state, __ATOMIC_ACQUIRE), "and its cell waits");
 	atomic_store(&go, true);
 	ok(over(g, a).over && cell.state == UGDS_SOP_CANCELLED && cell.error == -ECANCELED && !cell.nbytes,
 	   "the stream passes it, with its cell written");
@@ -190,7 +190,7 @@ static void timed_out(bool direct)
 	res = ended(&r, g, a);
 	ok(res.result == -ETIMEDOUT && res.state == UGDS_SOP_FAILED && !res.over, "it ends for its user");
 	fake_rest(20 * MS);
-	ok(!is_over(g, a) && !idle(&r) && cell.state == 0,
+	ok(!is_over(g, a) && !idle(&r) && !__atomic_load_n(&cell.state, __ATOMIC_ACQUIRE),
 	   "the stream does not pass before the command is back");
 	ugds_fault_clear(r.f.c, id);
 	ok(over(g, a).over && cell.state == UGDS_SOP_FAILED && cell.error == -ETIMEDOUT, "then it does");
@@ -278,7 +278,8 @@ static void stalled(bool direct)
 		id = ugds_fault_add(r.f.c, &one);
 		a = put_with(&r, g, &it, 1, &how, &rc);
 		res = ended(&r, g, a);
-		ok(res.state == UGDS_SOP_STALLED && res.result < 0 && !res.over && !cell.state,
+		ok(res.state == UGDS_SOP_STALLED && res.result < 0 && !res.over &&
+			   !__atomic_load_n(&cell.state, __ATOMIC_ACQUIRE),
 		   "command %u fails: it stalls", skip);
 		fake_rest(2 * MS);
 		ok(state(g, a) == UGDS_SOP_STALLED && !is_over(g, a), "the stream waits");
