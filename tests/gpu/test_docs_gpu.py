@@ -23,7 +23,11 @@ from helpers.world import MIB
 
 import aiougds
 
-pytestmark = [pytest.mark.soft_gpu, pytest.mark.vendors("cuda")]
+pytestmark = [
+    pytest.mark.soft_gpu,
+    pytest.mark.vendors("cuda"),
+    pytest.mark.software,
+]
 DOCS: Final = Path(__file__).parents[2] / "docs"
 
 

@@ -108,6 +108,7 @@ async def test_one_cell_for_all_of_a_stream(world: World, gpu: GPU) -> None:
         assert (cell.state, cell.bytes_done) == ("waiting", 0)
 
 
+@pytest.mark.software
 async def test_a_cell_is_no_two_streams(world: World, gpu: GPU) -> None:
     stream, other = gpu.stream(), gpu.stream()
     async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "host") as buf:

@@ -22,7 +22,7 @@ from aiougds import CapabilityError, MediaError, OperationWithdrawnError, Status
 from aiougds._ffi import lib
 from aiougds.testing import Fault, inject
 
-pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
+pytestmark = [pytest.mark.soft_gpu, pytest.mark.few, pytest.mark.software]
 WAYS: Final = ("memops", "callback", "without")
 BAD = Fault.status("read", sct=2, sc=0x81)
 FLUSH: Final = "cuFlushGPUDirectRDMAWrites"

@@ -18,7 +18,7 @@ from aiougds import ArgumentError, OperationTimeoutError
 from aiougds._streams import Streams
 from aiougds.testing import Fault, inject
 
-pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
+pytestmark = [pytest.mark.soft_gpu, pytest.mark.few, pytest.mark.software]
 ADDRESS = "emu:?size=1MiB&lba=512"
 
 

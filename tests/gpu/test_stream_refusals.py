@@ -59,6 +59,7 @@ async def test_bad_arguments(world: World, gpu: GPU) -> None:
         assert not buf.reg.inflight
 
 
+@pytest.mark.software
 async def test_a_set_is_refused_where_it_is_wrong(world: World, gpu: GPU) -> None:
     """What is wrong with all of it by ``on_stream``, with a transfer as it is added."""
     on = obj(gpu, gpu.stream())
