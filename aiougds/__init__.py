@@ -73,6 +73,7 @@ from aiougds._open import Opening, open, open_controller  # noqa: A004
 from aiougds._options import Edges, IoClass, Mode, OpenKeywords, OpenOptions, PolicyName
 from aiougds._pinned import RegistrationSlice
 from aiougds._policy import Intent, Plan, Policy
+from aiougds._polling import PollingExecutor, PollingThread
 from aiougds._registration import Registration
 from aiougds._stats import Capabilities, ControllerInfo, Quarantined, Statistics
 from aiougds._stream_event import GPUEvent, StreamEvent, gpu_event
@@ -146,6 +147,8 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyName",
+    "PollingExecutor",
+    "PollingThread",
     "Quarantined",
     "QueueStatistics",
     "RangeBusyError",

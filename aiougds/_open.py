@@ -22,13 +22,14 @@ from aiougds._address import (
 from aiougds._completion import current_home
 from aiougds._controller import Controller
 from aiougds._device import Device, end_lingering
-from aiougds._errors import CapabilityError, MemoryLimitError
+from aiougds._errors import CapabilityError, MemoryLimitError, OptionError
 from aiougds._explain import open_error
 from aiougds._ffi import NULL, ffi, lib, text
 from aiougds._gpu.runtime import load_what_is_in_use
 from aiougds._lies import HOW, PAGES
 from aiougds._namespace import Namespace
 from aiougds._options import PRIORITIES, OpenKeywords, OpenOptions, open_options
+from aiougds._polling import PollingExecutor
 from aiougds._segment import make, none
 from aiougds._unmappable import memlock
 
@@ -83,6 +84,12 @@ def _open_params(options: OpenOptions, segment: Segment) -> CData:
     p.arb_burst = 7
     p.wrr_weights = 7 | 15 << 8 | 31 << 16
     p.retries = options.retries
+    if options.executor is not None:
+        if not isinstance(options.executor, PollingExecutor):
+            raise OptionError(
+                f"executor={options.executor!r}: a PollingExecutor is needed"
+            )
+        p.executor = options.executor._checked()
     p.chunk = options.chunk
     p.bulk_bytes = options.bulk_inflight
     p.background_bytes = options.background_inflight

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from aiougds._policy import Policy
+    from aiougds._polling import PollingExecutor
 
 Mode = Literal["adaptive", "inline", "interrupt", "poll"]
 Priority = Literal["urgent", "high", "medium", "low"]
@@ -79,6 +80,7 @@ class OpenKeywords(TypedDict, total=False):
     hugepages: bool
     arbitration: Arbitration
     queue_priority: Priority
+    executor: PollingExecutor | None
     policy: Policy | PolicyName | None
     io_class: IoClass | None
     scheduling: Scheduling
@@ -149,6 +151,8 @@ class OpenOptions:
     """
     queue_priority: Priority = "medium"
     """QPRIO of the queues; means something with ``arbitration="wrr"``."""
+    executor: PollingExecutor | None = None
+    """Threads that poll for it, shared with others; None: one of its own."""
     policy: Policy | PolicyName | None = None
     """How operations are scheduled and awaited: a name, or an object of your own.
 
@@ -278,7 +282,7 @@ def _check(name: str, value: object, default: object, limits: object) -> None:
             raise OptionError(f"{name}={value!r} is outside {low:g} .. {high:g}")
 
 
-_FREE: Final = ("policy", "io_class")
+_FREE: Final = ("executor", "policy", "io_class")
 
 
 def _chosen(given: OpenKeywords, environ: Mapping[str, str]) -> dict[str, object]:

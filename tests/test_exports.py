@@ -153,7 +153,13 @@ def declarations() -> str:
     """The headers that Python sees, without their comments."""
     text = "".join(
         (INCLUDE / name).read_text(encoding="ascii")
-        for name in ("ugds.h", "ugds_emu.h", "ugds_gpu.h", "ugds_stream.h")
+        for name in (
+            "ugds.h",
+            "ugds_emu.h",
+            "ugds_gpu.h",
+            "ugds_stream.h",
+            "ugds_exec.h",
+        )
     )
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 

@@ -15,6 +15,7 @@ struct ugds_ctrl;
 struct ugds_ns;
 struct ugds_chan;
 struct ugds_batch;
+struct ugds_exec; /* ugds_exec.h */
 struct ugds_admin;
 
 /* ---- errors that need words ---- */
@@ -37,6 +38,7 @@ struct ugds_error {
 #define UGDS_OPEN_WRR 0x8 /* weighted round robin arbitration (refused where CAP.AMS lacks it) */
 
 struct ugds_open_params {
+	struct ugds_exec *executor; /* NULL: a thread of its own, when it is needed */
 	uint32_t flags;
 	uint32_t io_queues; /* I/O queue pairs asked for; granted ones may be fewer */
 	uint32_t batch_queues; /* of these, deep ones for batches */
@@ -49,8 +51,7 @@ struct ugds_open_params {
 	uint32_t wrr_weights; /* low 7:0, medium 15:8, high 23:16, zero based */
 	/* Of a command that failed without Do Not Retry, nor is to wait for longer than hang_io_ns; 0: none. */
 	uint32_t retries;
-	uint32_t
-		chunk; /* bytes of a command of background work, and of large work beside small; 0: 256 KiB */
+	uint32_t chunk; /* bytes of a background command, and of a large one beside small; 0: 256 KiB */
 	uint64_t bulk_bytes; /* of large operations at the device, for each channel; 0: 32 MiB */
 	uint64_t background_bytes; /* of the background class; 0: 4 MiB */
 	int32_t segment_fd; /* an empty file in memory (tmpfs); mapped, not kept */

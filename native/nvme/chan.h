@@ -7,6 +7,7 @@
 #define NVME_CHAN_H
 
 #include "nvme/lane.h"
+#include "nvme/poller.h"
 
 enum nvme_mode { NVME_MODE_ADAPTIVE, NVME_MODE_INLINE, NVME_MODE_INTERRUPT, NVME_MODE_POLL };
 
@@ -18,11 +19,12 @@ enum nvme_mode { NVME_MODE_ADAPTIVE, NVME_MODE_INLINE, NVME_MODE_INTERRUPT, NVME
 
 struct nvme_exec {
 	struct nvme_lane lane;
-	pthread_t thread;
+	struct nvme_poller *poller; /* whose thread runs it */
+	struct nvme_exec *poll_next; /* of its list */
+	struct nvme_pollers *own; /* NULL: the user's */
 	struct nvme_op *_Atomic posted; /* stack of operations handed over; taken whole */
 	_Atomic uint32_t *word; /* own_word, or the transport's */
 	_Atomic uint32_t own_word;
-	_Atomic bool stop;
 	_Atomic bool drained; /* somebody else moved posted operations onto the lane: they are to be sent */
 	int fd;
 };
@@ -185,5 +187,9 @@ void nvme_exec_post(struct nvme_exec *x, struct nvme_op *first, struct nvme_op *
 /* Put what was posted onto the lane. */
 void nvme_exec_drain(struct nvme_exec *x);
 void nvme_exec_free(struct nvme_exec *x);
+/* Its poller's thread: a turn, true if there was something to do; is there something; shall it be woken? */
+bool nvme_exec_turn(struct nvme_exec *x);
+bool nvme_exec_peek(struct nvme_exec *x);
+void nvme_exec_arm(struct nvme_exec *x, bool on);
 
 #endif

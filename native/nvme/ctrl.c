@@ -45,6 +45,8 @@ static uint32_t or_default(uint32_t v, uint32_t def) { return v ? v : def; }
 static int take_params(struct nvme_ctrl *c, const struct nvme_open_params *p, struct nvme_err *err)
 {
 	c->p = *p;
+	if (p->pollers)
+		atomic_fetch_add_explicit(&p->pollers->users, 1, memory_order_relaxed);
 	nvme_sched_init(c);
 	c->p.depth = or_default(p->depth, 128);
 	c->p.batch_depth = or_default(p->batch_depth, 512);
@@ -163,6 +165,8 @@ static void ctrl_free(struct nvme_ctrl *c, bool safe)
 		close(c->hk_fd);
 	if (c->event_fd >= 0)
 		close(c->event_fd);
+	if (c->p.pollers) /* release: its threads are not looked for any more */
+		atomic_fetch_sub_explicit(&c->p.pollers->users, 1, memory_order_release);
 	pthread_mutex_destroy(&c->stray_lock);
 	pthread_mutex_destroy(&c->ns_lock);
 	pthread_mutex_destroy(&c->admin_lock);

@@ -14,6 +14,7 @@
 struct nvme_lane;
 struct nvme_chan;
 struct nvme_exec;
+struct nvme_pollers;
 struct nvme_tallies;
 
 /* A link of a circular list; next == NULL: on no list. */
@@ -45,6 +46,7 @@ struct nvme_open_params {
 	uint32_t arb_burst;
 	uint32_t wrr_weights;
 	uint32_t retries;
+	struct nvme_pollers *pollers; /* NULL: one of its own, when it is needed */
 	bool fifo; /* neither classes nor chunks */
 	uint32_t chunk; /* of heavy work beside work in a hurry, and of the background class always */
 	uint64_t bulk_bytes; /* at the device, of the normal class */

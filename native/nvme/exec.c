@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The executor: a native thread that owns the controller's last queue pair from bring-up on. It serves channels that
- * have no pair of their own, and everything that is to be polled. Channels hand operations over on a lock-free
+ * The executor owns the controller's last queue pair from bring-up on, and is run by a poller's thread. It serves channels
+ * that have no pair of their own, and everything that is to be polled. Channels hand operations over on a lock-free
  * stack that is taken whole; no memory is needed for it, so it cannot be full: what does not fit into the queue waits
  * in the lane.
  */
-#include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "nvme/chan.h"
 #include "nvme/end.h"
-#include "support/barrier.h"
-#include "support/thread.h"
-
-#define IDLE_SPIN_NS (50 * NSEC_PER_USEC) /* nothing to do: look for so long, then sleep */
-#define BUSY_SPIN_NS NSEC_PER_MSEC /* commands at the device: look for so long without one coming back */
 
 void nvme_exec_post(struct nvme_exec *x, struct nvme_op *first, struct nvme_op *last)
 {
@@ -69,7 +60,7 @@ void nvme_exec_drain(struct nvme_exec *x)
 	nvme_wake(x->word, x->fd);
 }
 
-static bool turn(struct nvme_exec *x)
+bool nvme_exec_turn(struct nvme_exec *x)
 {
 	struct nvme_lane *l = &x->lane;
 	bool some;
@@ -88,74 +79,36 @@ static bool turn(struct nvme_exec *x)
 	return some;
 }
 
-/* How long nothing may come that wakes it. */
-static int nap_ms(struct nvme_exec *x)
+void nvme_exec_arm(struct nvme_exec *x, bool on)
 {
-	return x->lane.deaf && atomic_load_explicit(&x->lane.inflight, memory_order_relaxed) ? 1 : 1000;
-}
-
-/* Nothing may be missed between the last look and the sleep: arm, fence, look, sleep. */
-static void sleep_armed(struct nvme_exec *x)
-{
-	struct pollfd pfd = { .fd = x->fd, .events = POLLIN };
-	uint64_t count;
-
-	owner_lock(&x->lane.lock);
-	nvme_lane_ack(&x->lane);
-	owner_unlock(&x->lane.lock);
-	atomic_store_explicit(x->word, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(&x->posted, memory_order_relaxed) &&
-	    !atomic_load_explicit(&x->drained, memory_order_relaxed) && !nvme_lane_peek(&x->lane) &&
-	    !atomic_load_explicit(&x->stop, memory_order_relaxed))
-		poll(&pfd, 1, nap_ms(x));
-	atomic_store_explicit(x->word, 0, memory_order_relaxed);
-	if (read(x->fd, &count, sizeof(count)) < 0)
-		return; /* EAGAIN: it was not signalled */
-}
-
-static void *exec_main(void *arg)
-{
-	struct nvme_exec *x = arg;
-	int64_t since = now_ns();
-	uint32_t idle = 0;
-
-	while (!atomic_load_explicit(&x->stop, memory_order_acquire)) {
-		int64_t spin;
-
-		if (turn(x)) {
-			idle = 0;
-			continue;
-		}
-		if (!idle++)
-			since = now_ns();
-		cpu_relax();
-		if (idle & 15)
-			continue;
-		sched_yield(); /* a software device, or the loop that waits for us, may need this processor */
-		spin = atomic_load_explicit(&x->lane.inflight, memory_order_relaxed) ? BUSY_SPIN_NS
-										     : IDLE_SPIN_NS;
-		if (now_ns() - since < spin)
-			continue;
-		sleep_armed(x);
-		idle = 0;
+	if (on) {
+		owner_lock(&x->lane.lock);
+		nvme_lane_ack(&x->lane);
+		owner_unlock(&x->lane.lock);
 	}
-	return NULL;
+	atomic_store_explicit(x->word, on, memory_order_relaxed);
+}
+
+bool nvme_exec_peek(struct nvme_exec *x)
+{
+	return atomic_load_explicit(&x->posted, memory_order_relaxed) ||
+	       atomic_load_explicit(&x->drained, memory_order_relaxed) || nvme_lane_peek(&x->lane);
 }
 
 static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 {
 	struct nvme_qslot *s = &c->q[c->nr_qpairs - 1];
 	struct nvme_exec *x = calloc(1, sizeof(*x));
-	int err;
+	int err = 0;
 
 	if (!x)
 		return -ENOMEM;
-	x->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (x->fd < 0) {
-		err = -errno;
+	if (!c->p.pollers)
+		err = nvme_pollers_new(1, NULL, 0, &x->own);
+	if (err)
 		goto free_x;
-	}
+	x->poller = nvme_poller_pick(c->p.pollers ? c->p.pollers : x->own);
+	x->fd = x->poller->fd;
 	x->word = nvme_word_get(c, &x->own_word);
 	nvme_lane_init(&x->lane, c, x->fd, x->word);
 	/* whoever finds no pair of their own depends on it, however many owners there are */
@@ -163,15 +116,13 @@ static int exec_new(struct nvme_ctrl *c, struct nvme_exec **ret)
 		err = -EBUSY;
 		goto lane_done;
 	}
-	err = thread_start(&x->thread, "ugds-exec", exec_main, x);
-	if (err)
-		goto lane_done;
+	nvme_poller_add(x->poller, x);
 	*ret = x;
 	return 0;
 lane_done:
 	nvme_lane_done(&x->lane);
 	nvme_word_put(c, x->word, &x->own_word);
-	close(x->fd);
+	nvme_pollers_free(x->own);
 free_x:
 	free(x);
 	return err;
@@ -193,11 +144,9 @@ void nvme_exec_free(struct nvme_exec *x)
 {
 	if (!x)
 		return;
-	atomic_store_explicit(&x->stop, true, memory_order_release);
-	nvme_signal(x->fd);
-	pthread_join(x->thread, NULL);
+	nvme_poller_remove(x->poller, x);
 	nvme_lane_done(&x->lane);
 	nvme_word_put(x->lane.ctrl, x->word, &x->own_word);
-	close(x->fd);
+	nvme_pollers_free(x->own);
 	free(x);
 }

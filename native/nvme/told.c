@@ -55,7 +55,7 @@ void nvme_tallies_tell(struct nvme_ctrl *c, int64_t now)
 		add(&sum, &t, &ch->own);
 	if (c->exec) {
 		add(&sum, &t, &c->exec->lane);
-		t.executor_ns = cpu_of(c->exec->thread);
+		t.executor_ns = cpu_of(c->exec->poller->thread);
 	}
 	for (uint32_t i = 0; i + 1 < c->nr_qpairs; i++)
 		t.free_pairs += !atomic_load_explicit(&c->q[i].lane, memory_order_relaxed);

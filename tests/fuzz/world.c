@@ -113,8 +113,8 @@ void world_run_hk(void)
 void world_run_exec(void)
 {
 	for (uint32_t i = 1; world.c && world.c->exec && i < world.nr_threads; i++)
-		if (world.thread[i].arg == world.c->exec)
-			run(i, EXEC, &world.c->exec->stop);
+		if (world.thread[i].arg == world.c->exec->poller)
+			run(i, EXEC, &world.c->exec->poller->stop);
 }
 
 /* Whoever runs would sleep now: it is to leave its loop. */
@@ -123,7 +123,7 @@ static void would_sleep(void)
 	if (world.running == HK)
 		atomic_store(&world.c->hk_stop, true);
 	else if (world.running == EXEC)
-		atomic_store(&world.c->exec->stop, true);
+		atomic_store(&world.c->exec->poller->stop, true);
 }
 
 int __wrap_clock_gettime(clockid_t clk, struct timespec *ts)
