@@ -37,10 +37,10 @@ bool nvme_lane_take(struct nvme_lane *l, struct nvme_qslot *s, bool deaf_too)
 		}
 		l->deaf = true;
 	}
-	l->base_doorbells += qp->nr_doorbells;
-	l->base_unknown += qp->nr_unknown_cid;
 	/* housekeeping walks the pairs under the lane's lock */
 	owner_lock(&l->lock);
+	l->base_doorbells += qp->nr_doorbells;
+	l->base_unknown += qp->nr_unknown_cid;
 	l->qp[i] = qp;
 	l->nr_qp = i + 1;
 	owner_unlock(&l->lock);
