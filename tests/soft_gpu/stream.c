@@ -34,13 +34,40 @@ int soft_ticket_wait(struct soft_ticket *t, struct soft_ctx *ctx)
 
 /* ---- streams ---- */
 
+/* Handles are given again, the last one first. */
+static struct handle {
+	struct handle *next;
+} *spare;
+
+static uintptr_t handle_take(void)
+{
+	struct handle *h = spare;
+
+	if (h)
+		spare = h->next;
+	else
+		h = malloc(sizeof(*h));
+	return (uintptr_t)h;
+}
+
+static void handle_give(struct soft_stream *s)
+{
+	struct handle *h = (struct handle *)s->handle;
+
+	if (!h)
+		return;
+	h->next = spare;
+	spare = h;
+	s->handle = 0;
+}
+
 static struct soft_stream *new_stream(struct soft_ctx *ctx, bool blocking)
 {
 	struct soft_stream *s = calloc(1, sizeof(*s));
 
 	*s = (struct soft_stream){ .next = streams, .id = next_stream++, .ctx = ctx, .device = ctx->device };
 	s->blocking = blocking;
-	s->handle = (uintptr_t)malloc(1);
+	s->handle = handle_take();
 	streams = s;
 	return s;
 }
@@ -59,7 +86,7 @@ static void let_go(struct soft_stream *s)
 		at = &(*at)->next;
 	*at = s->next;
 	soft_ticket_put(s->last);
-	free((void *)s->handle);
+	handle_give(s);
 	free(s);
 }
 
@@ -105,8 +132,7 @@ int soft_stream_destroy(uintptr_t handle)
 	if (code == SOFT_INVALID_HANDLE)
 		return code;
 	s->destroyed = true;
-	free((void *)s->handle);
-	s->handle = 0;
+	handle_give(s);
 	soft_stream_drained(s);
 	return code;
 }
