@@ -343,7 +343,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 	ch->inflight += n;
 	b->start = now;
 	if (unlikely(flow == NVME_FLOW_LATENCY))
-		nvme_sched_hurry(l, now);
+		nvme_sched_urgent(l, now);
 	if (direct) {
 		chain_splice(&light, l);
 		chain_splice(&heavy, l);

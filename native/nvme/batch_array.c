@@ -219,7 +219,7 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 	ch->inflight += n;
 	b->start = now = now_ns();
 	if (unlikely(flow == NVME_FLOW_LATENCY))
-		nvme_sched_hurry(l, now);
+		nvme_sched_urgent(l, now);
 	if (ch->owns) {
 		const bool quick = flow == NVME_FLOW_NORMAL && nbytes <= l->sched.heavy_above;
 		const uint8_t kept = quick && l->pair[NVME_FLOW_BATCH] ? NVME_FLOW_BATCH : flow;

@@ -137,11 +137,13 @@ static void classify(struct nvme_chan *ch, struct nvme_op *op, uint32_t flags)
 		return;
 	op->flow = flags & OP_LATENCY ? NVME_FLOW_LATENCY : NVME_FLOW_BACKGROUND;
 	nvme_lane_class(&ch->own, op->flow);
+	if (op->flow == NVME_FLOW_LATENCY && op->start - ch->own.sched.urgent > NSEC_PER_MSEC)
+		nvme_sched_urgent(&ch->own, op->start);
 }
 
 static void hurry(struct nvme_chan *ch, const struct nvme_op *op)
 {
-	if (op->flow == NVME_FLOW_LATENCY || (op->flow == NVME_FLOW_NORMAL && op->nbytes <= NVME_HEAVY_BYTES))
+	if (op->flow == NVME_FLOW_NORMAL && op->nbytes <= NVME_HEAVY_BYTES)
 		nvme_sched_hurry(&ch->own, op->start);
 }
 

@@ -7,7 +7,8 @@
 #define HURRY_NS (50 * NSEC_PER_MSEC) /* so long after it was said somebody still is in one */
 #define LEVEL_FIRST 2
 #define LEVEL_MOST 256
-#define BULK_LEAST 2 /* commands of bulk work, whoever is in a hurry */
+#define BULK_LEAST 8 /* commands of bulk work, beside small work of its own class, */
+#define BULK_BEHIND 2 /* and beside the latency class */
 #define WINDOW 32 /* samples that a level is judged by */
 #define FELT_MOST \
 	16 /* of these may take a quarter longer than without heavy work: other things disturb, too */
@@ -38,29 +39,43 @@ void nvme_sched_init(struct nvme_ctrl *c)
 	store(&c->sched.patience, 1);
 }
 
-static bool in_a_hurry(const struct nvme_sched *s, int64_t now)
+static bool is_recent(const _Atomic int64_t *p, int64_t now)
 {
-	int64_t when = atomic_load_explicit(&s->hurry, memory_order_relaxed);
+	int64_t when = atomic_load_explicit(p, memory_order_relaxed);
 
 	return when && now - when < HURRY_NS;
 }
 
+static void note(_Atomic int64_t *p, int64_t now)
+{
+	if (now - atomic_load_explicit(p, memory_order_relaxed) > NSEC_PER_MSEC)
+		atomic_store_explicit(p, now, memory_order_relaxed);
+}
+
 void nvme_sched_hurry(struct nvme_lane *l, int64_t now)
 {
-	struct nvme_sched *s = &l->ctrl->sched;
-
 	l->sched.hurry = now;
-	if (now - atomic_load_explicit(&s->hurry, memory_order_relaxed) > NSEC_PER_MSEC)
-		atomic_store_explicit(&s->hurry, now, memory_order_relaxed);
+	note(&l->ctrl->sched.hurry, now);
+}
+
+void nvme_sched_urgent(struct nvme_lane *l, int64_t now)
+{
+	l->sched.urgent = now;
+	note(&l->ctrl->sched.urgent, now);
+	nvme_sched_hurry(l, now);
 }
 
 /* Commands that lane may have at the device while somebody is in a hurry. */
-static uint32_t share(struct nvme_sched *s, uint32_t which)
+static uint32_t share(const struct nvme_sched *s, uint32_t which, int64_t now)
 {
+	uint32_t least;
+
 	uint32_t lanes = load(&s->lanes), n = load(&s->level) / (lanes ? lanes : 1);
 
-	if (which == BULK)
-		return n > BULK_LEAST ? n : BULK_LEAST;
+	if (which == BULK) {
+		least = is_recent(&s->urgent, now) ? BULK_BEHIND : BULK_LEAST;
+		return n > least ? n : least;
+	}
 	if (load(&s->bulk_lanes))
 		n = min_u32(n / 8, BEHIND_BULK);
 	return n ? n : 1;
@@ -92,14 +107,14 @@ static uint32_t pump(struct nvme_lane *l, enum nvme_flow flow, int64_t now, bool
 {
 	const uint32_t which = flow == NVME_FLOW_BULK ? BULK : BACKGROUND;
 	struct nvme_sched *s = &l->ctrl->sched;
-	const bool hurry = in_a_hurry(s, now);
+	const bool hurry = is_recent(&s->hurry, now);
 	const uint32_t chunk = hurry || which == BACKGROUND ? l->ctrl->p.chunk : l->ctrl->max_transfer;
 	uint32_t most = by_bytes(l, which, chunk);
 
 	if (!l->pending[flow].head)
 		return 0;
 	if (hurry) {
-		uint32_t mine = share(s, which), out = l->sched.out[which];
+		uint32_t mine = share(s, which, now), out = l->sched.out[which];
 		uint32_t n = mine > out ? mine - out : 0;
 
 		if (n < most && !atomic_load_explicit(&s->met, memory_order_relaxed))

@@ -32,7 +32,8 @@ struct nvme_sched {
 	_Atomic uint32_t lanes; /* with heavy work */
 	_Atomic uint32_t bulk_lanes; /* with such of the normal class */
 	_Atomic uint32_t level; /* heavy commands at the device while somebody is in a hurry */
-	_Atomic int64_t hurry; /* when somebody last was */
+	_Atomic int64_t hurry; /* when somebody last was, */
+	_Atomic int64_t urgent; /* and when that was of the latency class */
 	_Atomic uint32_t epoch; /* of heavy work: it begins when there was none */
 	/* the level's evidence; several lanes may write, and one count more or less does not matter */
 	_Atomic uint32_t seen, felt, calm, patience, ceiling;
@@ -41,7 +42,7 @@ struct nvme_sched {
 
 /* A lane's, under its lock. */
 struct nvme_lane_sched {
-	int64_t hurry; /* when it last said so; the channel's own thread only */
+	int64_t hurry, urgent; /* when it last said so; the channel's own thread only */
 	uint64_t heavy_above; /* bytes; UINT64_MAX: first in, first out */
 	uint32_t out[2]; /* commands at the device: bulk, background */
 	uint64_t out_bytes[2];
@@ -72,6 +73,8 @@ void nvme_sched_count(struct nvme_lane *l);
 void nvme_sched_forget(struct nvme_lane *l);
 /* Small or urgent work is under way, and was not a millisecond ago. */
 void nvme_sched_hurry(struct nvme_lane *l, int64_t now);
+/* The same of the latency class. */
+void nvme_sched_urgent(struct nvme_lane *l, int64_t now);
 /* Beside heavy work, something of that size took so long; it took @before when there was none. */
 void nvme_sched_feel(struct nvme_ctrl *c, struct nvme_chan_sched *cs, uint32_t size_class, int64_t before,
 		     int64_t took);

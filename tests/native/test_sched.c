@@ -155,6 +155,25 @@ static void hurry_beside_background(uint32_t class_flag)
 	ok(fixture_close(&f), "close");
 }
 
+/* Beside small work of its own class a large read keeps more. */
+static void hurry_beside_bulk(uint32_t class_flag)
+{
+	uint64_t got[1];
+	struct fixture f;
+	int id;
+
+	ok(start(&f, NULL), "open");
+	id = hold(&f, UGDS_OP_READ, 0, LARGE);
+	for (int i = 0; i < 3; i++)
+		fixture_run(&f, UGDS_OP_READ | class_flag, SMALL_AT, 4096, LARGE);
+	begin(&f, UGDS_OP_READ, 0, LARGE, 0);
+	ok(held(&f, id) == (class_flag ? 2 : 8), "of a large read %d commands are at the device",
+	   (int)held(&f, id));
+	ugds_fault_clear(f.c, id);
+	ok(ends(&f, got, 1), "it ends");
+	ok(fixture_close(&f), "close");
+}
+
 static void bulk_goes_before_background(void)
 {
 	struct fixture f;
@@ -320,6 +339,8 @@ int main(void)
 	takes_turns();
 	hurry_beside_background(0);
 	hurry_beside_background(UGDS_F_LATENCY);
+	hurry_beside_bulk(0);
+	hurry_beside_bulk(UGDS_F_LATENCY);
 	bulk_goes_before_background();
 	batches(0);
 	batches(UGDS_F_LATENCY);
