@@ -80,6 +80,7 @@ from aiougds._stream_event import GPUEvent, StreamEvent, gpu_event
 from aiougds._stream_group import StreamGroup
 from aiougds._stream_op import StreamOperation, StreamState
 from aiougds._tallies import LatencyHistogram, QueueStatistics
+from aiougds._timeline import CommandTimeline
 
 __version__ = "0.1.0"
 
@@ -102,6 +103,7 @@ __all__ = [
     "CapabilityError",
     "Cell",
     "ClosedError",
+    "CommandTimeline",
     "CompareError",
     "Controller",
     "ControllerBusyError",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 REAP: Final = 256
 SMALL: Final = 128  # capacity of the batches that quick calls take
 FAIRNESS: Final = 64  # inline completions before the loop gets a turn
+TRACED: Final = lib.UGDS_TRACED
 NOTICE: Final = 0xFF  # where an opcode is: a batch has reached what was waited for
 MODES: Final = {
     "adaptive": lib.UGDS_MODE_ADAPTIVE,
@@ -109,12 +110,22 @@ class Channel:
         count = REAP
         while count == REAP and not self.closed:
             count = lib.ugds_reap(self.ptr, self._out, REAP)
-            if count > 0:
+            if count > REAP:  # somebody wants to know what becomes of each
+                count -= TRACED
+                words = self._words[: 4 * count].tolist()
+                self.home.dispatch_traced(self, words, self.mark)
+                self._words[0] = 0
+            elif count > 0:
                 self.home.dispatch(self, self._words[: 4 * count].tolist())
                 self._words[0] = 0
         device = self.device
         if device.observers or device.limbo:
             device.progress()
+
+    def mark(self, token: int, kind: int) -> None:
+        """Note for a trace what became of an operation."""
+        if not self.closed:
+            lib.ugds_trace_mark(self.ptr, token, kind)
 
     def reap_if_free(self) -> None:
         """As reap(), unless the owning thread is inside a call."""

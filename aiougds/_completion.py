@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from aiougds._completion_thread import blocking_depth, state, thread_home
 from aiougds._errors import WrongLoopError
 from aiougds._ffi import Record
-from aiougds._home import UNKNOWN, Errand, Home, Line, Pump, Signal
+from aiougds._home import (
+    MARK_FUTURE,
+    MARK_RESUMED,
+    UNKNOWN,
+    Errand,
+    Home,
+    Line,
+    Pump,
+    Signal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -160,6 +169,15 @@ class AsyncioHome(Home):
                 line.strand(entry[1])
             if not future.done():
                 future.set_result(record)
+
+    def dispatch_traced(
+        self, line: Line, words: list[int], mark: Callable[[int, int], None]
+    ) -> None:
+        for i in range(0, len(words), 4):
+            # Ahead of the task, which the future's result makes ready.
+            self.loop.call_soon(mark, words[i], MARK_RESUMED)
+            self.dispatch(line, words[i : i + 4])
+            mark(words[i], MARK_FUTURE)
 
     def watch(self, fd: int, callback: Callable[[], None]) -> None:
         self.loop.add_reader(fd, callback)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from typing import TYPE_CHECKING, Self
 
 from aiougds import _admin
 from aiougds._completion import current_home
 from aiougds._errors import (
+    ArgumentError,
     BrokenError,
+    CapabilityError,
     ControllerBusyError,
     RangeError,
     UGDSError,
@@ -29,6 +32,7 @@ from aiougds._stats import (
     quarantine,
     statistics,
 )
+from aiougds._timeline import CommandTimeline, steady, timelines
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -146,6 +150,38 @@ class Controller:
         """Return the counters of this moment."""
         self._device.check_open()
         return statistics(self._device)
+
+    def trace(self, seconds: float) -> None:
+        """Trace commands from now on, for at most an hour; 0: no longer.
+
+        Until then, and afterwards, tracing costs nothing; meanwhile some 100 ns a
+        command. Needs ``statistics`` (CapabilityError). :meth:`timelines` has the last.
+        """
+        device = self._device
+        device.check_open()
+        if not 0 <= seconds <= 3600:
+            raise ArgumentError(f"seconds={seconds!r} is outside 0 .. 3600")
+        until = time.monotonic_ns() + int(seconds * 1e9) if seconds else 0
+        if lib.ugds_trace(device.ptr, until) < 0:
+            raise device.refusal() or CapabilityError(
+                f"{device.address} keeps no statistics (statistics=False), so its "
+                "commands cannot be traced"
+            )
+
+    def timelines(self) -> tuple[CommandTimeline, ...]:
+        """Return what was traced: some thousand commands, those sent first first."""
+        device = self._device
+        device.check_open()
+        words = ffi.new("uint64_t[]", 8 * lib.UGDS_TRACE_EVENTS)
+        again = ffi.new("uint64_t[]", 8 * lib.UGDS_TRACE_EVENTS)
+        for copy in (words, again):
+            if lib.ugds_trace_copy(device.ptr, copy) < 0:
+                return ()
+        found = steady(
+            memoryview(ffi.buffer(words)).cast("B").cast("Q"),
+            memoryview(ffi.buffer(again)).cast("B").cast("Q"),
+        )
+        return tuple(timelines(found.values()))
 
     @property
     def quarantine(self) -> tuple[Quarantined, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,11 +23,16 @@ from aiougds._tallies import (
     read_pairs,
     read_rows,
 )
+from aiougds._timeline import COUNTED, RING, RING_AT, UNTIL, steady
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aiougds._timeline import Event
+
 TRIES: Final = 100
+LOOK_S: Final = 0.005
+LINGER_S: Final = 0.02  # what was on its way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,37 @@ def look(path: str) -> Glance:
 
 def _ends(*parts: tuple[int, int, int]) -> list[int]:
     return [offset + stride * count for offset, stride, count in parts]
+
+
+def record(path: str, spell_s: float) -> tuple[list[Event], int]:
+    """Have commands traced for some time; return the events, and how many were lost.
+
+    The ring is read often enough for some hundred thousand events a second. Asking is
+    a word in the file that says until when, so nothing goes on if we are killed.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        read_head(os.pread(fd, TEXT_END, 0))
+        offset, nbytes, count = RING.unpack(os.pread(fd, RING.size, RING_AT))
+        begin = int.from_bytes(os.pread(fd, 8, COUNTED), sys.byteorder)
+        end = time.monotonic() + spell_s
+        until = time.monotonic_ns() + int(spell_s * 1e9)
+        os.pwrite(fd, until.to_bytes(8, sys.byteorder), UNTIL)
+        found: dict[int, Event] = {}
+        over = False
+        while not over:
+            time.sleep(max(0.0, min(LOOK_S, end + LINGER_S - time.monotonic())))
+            over = time.monotonic() >= end + LINGER_S
+            copies = [
+                memoryview(os.pread(fd, nbytes * count, offset)).cast("Q")
+                for _ in range(2)
+            ]
+            found |= steady(*copies)
+        ended = int.from_bytes(os.pread(fd, 8, COUNTED), sys.byteorder)
+    finally:
+        os.close(fd)
+    events = [event for number, event in found.items() if number > begin]
+    return events, max(0, ended - begin - len(events))
 
 
 def everything(folder: str | None = None) -> list[Glance]:

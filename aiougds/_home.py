@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNKNOWN: Final = lib.UGDS_UNKNOWN
+MARK_FUTURE: Final = lib.UGDS_MARK_FUTURE
+MARK_RESUMED: Final = lib.UGDS_MARK_RESUMED
 
 
 class Signal(Protocol):
@@ -144,6 +146,14 @@ class Home:
                 # not resolved has to be found again.
                 self.resolve(entry[0], record)
                 pop(record.token, None)
+
+    def dispatch_traced(
+        self, line: Line, words: list[int], mark: Callable[[int, int], None]
+    ) -> None:
+        """Hand them over one by one, and note it."""
+        for i in range(0, len(words), 4):
+            self.dispatch(line, words[i : i + 4])
+            mark(words[i], MARK_FUTURE)
 
     def no_waiter(self, line: Line, record: Record) -> None:
         """Nobody waits for a completion: count it."""

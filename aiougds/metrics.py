@@ -121,7 +121,7 @@ def _infos(devices: Iterable[Device]) -> Iterator[Metric]:
             },
         )
         now = STATES[info.state]
-        states = {name: name == now for name in STATES.values()}
+        states: dict[str, bool] = {name: name == now for name in STATES.values()}
         state.add_metric([device.address], states)
     yield about
     yield state

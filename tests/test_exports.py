@@ -159,6 +159,7 @@ def declarations() -> str:
             "ugds_gpu.h",
             "ugds_stream.h",
             "ugds_exec.h",
+            "ugds_stats.h",
         )
     )
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)

@@ -27,7 +27,16 @@ PYTHON_LAYERS = (
     {"_errors", "_explain", "_interpreter", "_native", "_status"},
     {"_address", "_lies", "_options"},
     {"_ffi"},
-    {"_buffer", "_dlpack", "_gpu", "_home", "_request", "_stats", "_tallies"},
+    {
+        "_buffer",
+        "_dlpack",
+        "_gpu",
+        "_home",
+        "_request",
+        "_stats",
+        "_tallies",
+        "_timeline",
+    },
     {"_completion", "_completion_thread", "_completion_trio", "_polling"},
     {"_channel", "_scheduler"},
 )

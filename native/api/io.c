@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* ugds.h: channels, operations, batches. Thin: types and completions are translated, nothing else. */
 #include "api/api.h"
+#include "include/ugds_stats.h"
+#include "nvme/trace.h"
 
 static_assert(UGDS_PENDING == NVME_PENDING, "one value");
 static_assert(UGDS_MODE_POLL == NVME_MODE_POLL && UGDS_MODE_INTERRUPT == NVME_MODE_INTERRUPT, "one order");
@@ -88,8 +90,12 @@ int ugds_reap(struct ugds_chan *ch, struct ugds_completion *out, uint32_t max)
 {
 	struct nvme_op *ops[REAP_MOST];
 	int n = nvme_chan_reap(chan_of(ch), ops, min_u32(max, REAP_MOST));
+	const struct nvme_tallies *all = chan_of(ch)->ctrl->tallies;
 
-	return convert(chan_of(ch), ops, n, out);
+	if (n <= 0)
+		return n;
+	n = convert(chan_of(ch), ops, n, out);
+	return n && all && nvme_traced(&all->tally[0], 0) ? n | UGDS_TRACED : n;
 }
 
 int ugds_wait(struct ugds_chan *ch, struct ugds_completion *out, uint32_t max, uint64_t timeout_ns)

@@ -239,10 +239,6 @@ struct ugds_ctrl_stats {
 	uint32_t quarantined; /* operations whose memory the device may still touch */
 };
 int ugds_ctrl_stats(struct ugds_ctrl *c, struct ugds_ctrl_stats *ret);
-/* What the queue pairs have done, in the layout of docs/observability.md; @buf is 8-byte aligned. Returns the bytes there are
- * (of which at most @max are copied), 0 where none are kept. */
-int64_t ugds_ctrl_tallies(struct ugds_ctrl *c, void *buf, uint64_t max);
-
 /* Disable, forget all that was outstanding, enable and rebuild. Blocks: call it off the event loop. Operations in
  * flight end with -ECANCELED; the quarantine is released. */
 int ugds_ctrl_reset(struct ugds_ctrl *c, struct ugds_error *err);
@@ -391,7 +387,8 @@ void ugds_chan_last(struct ugds_chan *ch, struct ugds_completion *ret);
 uint32_t ugds_chan_tokens(struct ugds_chan *ch, uint64_t *out, uint32_t max);
 
 /* Collect completions of single operations and batches (a batch's token, opcode 0xff: it has reached what was waited for).
- * Drains the eventfd, reaps until nothing is left or @max is reached, arms the next wake-up. */
+ * Drains the eventfd, reaps until nothing is left or @max is reached, arms the next wake-up. While commands are traced
+ * UGDS_TRACED is added to the answer. */
 int ugds_reap(struct ugds_chan *ch, struct ugds_completion *out, uint32_t max);
 /* As ugds_reap(), but blocks until something is there, the time is over (0), or a signal came (-EINTR). */
 int ugds_wait(struct ugds_chan *ch, struct ugds_completion *out, uint32_t max, uint64_t timeout_ns);

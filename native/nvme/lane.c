@@ -5,7 +5,7 @@
 #include "nvme/chan.h"
 #include "nvme/end.h"
 #include "nvme/retry.h"
-#include "nvme/tally.h"
+#include "nvme/trace.h"
 
 #define PUMP 32 /* commands built before they are handed on */
 
@@ -175,6 +175,8 @@ void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool
 		tally_add(&qp->tally->pair->sent, n);
 	nvme_lane_add_inflight(l, n);
 	qp->ops->kick(qp, hold);
+	if (qp->tally && nvme_traced(qp->tally, 0))
+		nvme_trace_doorbell(qp, n);
 }
 
 static uint32_t pump_one(struct nvme_lane *l, uint32_t flow, int64_t now, bool hold)

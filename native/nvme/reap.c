@@ -6,7 +6,7 @@
  */
 #include "nvme/chan.h"
 #include "nvme/end.h"
-#include "nvme/tally.h"
+#include "nvme/trace.h"
 
 #define REAP 64
 
@@ -148,6 +148,7 @@ static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamp
 	struct nvme_tally *const tally = qp->tally;
 	struct run r = { 0 };
 	uint32_t n, total = 0;
+	bool traced = false;
 
 	do {
 		n = qp->ops->reap(qp, done, REAP);
@@ -157,9 +158,13 @@ static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamp
 		}
 		if (unlikely(atomic_load_explicit(&l->ctrl->mem.nr_peers, memory_order_relaxed)))
 			make_visible(done, n);
+		if (n && tally)
+			traced = nvme_traced(tally, l->reaped_at);
 		for (uint32_t k = 0; k < n; k++) {
 			struct nvme_op *op = done[k].owner;
 
+			if (unlikely(traced))
+				nvme_trace_command(l, qp, &done[k]);
 			if (likely(plain(op, &done[k]))) {
 				end_plain(l, &r, op, &done[k], tally);
 				continue;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "nvme/qpair_ops.h"
+#include "nvme/trace.h"
 
 #define PAGE 4096u
 #define ROWS_SHARED 32 /* beside the one that each pair has for certain, */
@@ -29,7 +30,10 @@ static void lay_out(struct tally_head *h, uint32_t n)
 	h->row_off = (uint32_t)align_up(h->pair_off + (uint64_t)n * h->pair_bytes, CACHELINE);
 	h->row_bytes = sizeof(struct tally_row);
 	h->max_rows = n + ROWS_SHARED + n * ROWS_EACH;
-	h->nbytes = align_up(h->row_off + (uint64_t)h->max_rows * h->row_bytes, PAGE);
+	h->event_off = (uint32_t)align_up(h->row_off + (uint64_t)h->max_rows * h->row_bytes, PAGE);
+	h->event_bytes = sizeof(struct trace_event);
+	h->nr_events = TRACE_EVENTS;
+	h->nbytes = h->event_off + (uint64_t)TRACE_EVENTS * h->event_bytes;
 	atomic_init(&h->nr_rows, n);
 }
 
@@ -85,6 +89,7 @@ int nvme_tallies_new(uint32_t n, int fd, struct nvme_tallies **ret)
 	memcpy(all->head, &plan, sizeof(plan));
 	all->pairs = (void *)((char *)p + plan.pair_off);
 	all->rows = (void *)((char *)p + plan.row_off);
+	all->events = (void *)((char *)p + plan.event_off);
 	*ret = all;
 	return 0;
 }
@@ -114,6 +119,7 @@ struct nvme_tally *nvme_tally_of(struct nvme_tallies *all, uint32_t i, const str
 
 	t->all = all;
 	t->pair = &all->pairs[i];
+	t->until = &all->head->watch[0][0];
 	t->pair->qid = conf->qid;
 	t->pair->vector = conf->vector;
 	t->pair->kind = conf->kind;
@@ -157,4 +163,12 @@ size_t nvme_tallies_copy(const struct nvme_tallies *all, void *to, size_t max)
 	for (size_t i = 0; i < min_u64(nbytes, max) / sizeof(*out); i++)
 		out[i] = atomic_load_explicit(&from[i], memory_order_acquire);
 	return nbytes;
+}
+
+void nvme_tallies_events(const struct nvme_tallies *all, uint64_t *out)
+{
+	const _Atomic uint64_t *from = (const void *)all->events;
+
+	for (size_t i = 0; i < TRACE_EVENTS * sizeof(struct trace_event) / sizeof(*out); i++)
+		out[i] = atomic_load_explicit(&from[i], memory_order_acquire);
 }

@@ -60,8 +60,10 @@ struct tally_head {
 	uint32_t row_off, row_bytes;
 	uint32_t max_rows;
 	_Atomic uint32_t nr_rows; /* handed out; each is there once it is used */
-	uint64_t reserved[23];
-	_Atomic uint64_t watch[2][8]; /* reserved for those who watch; a line each */
+	uint32_t event_off, event_bytes, nr_events, pad;
+	uint64_t reserved[21];
+	/* lines for those who watch: until when commands are traced (ns), and how many events there were */
+	_Atomic uint64_t watch[2][8];
 	uint64_t reserved2[16];
 	/* at 512 */
 	_Atomic uint32_t told_seq; /* odd: being written */
@@ -85,11 +87,13 @@ static_assert(offsetof(struct tally_head, watch) == 256 && offsetof(struct tally
 	      "part of the layout");
 
 struct nvme_tallies;
+struct trace_event;
 
 /* Of one queue pair: its own list of where its rows are. */
 struct nvme_tally {
 	struct nvme_tallies *all;
 	struct tally_pair *pair;
+	const _Atomic uint64_t *until; /* commands are traced */
 	struct tally_row *row[TALLY_CLASSES][TALLY_OPCODES][TALLY_SIZES]; /* NULL: none yet */
 };
 
@@ -97,6 +101,7 @@ struct nvme_tallies {
 	struct tally_head *head;
 	struct tally_pair *pairs;
 	struct tally_row *rows;
+	struct trace_event *events;
 	struct nvme_tally *tally; /* one a pair */
 	size_t nbytes;
 	uint32_t max_rows; /* our own copy: others may write the file */
@@ -115,6 +120,8 @@ void nvme_tallies_free(struct nvme_tallies *all);
 struct nvme_tally *nvme_tally_of(struct nvme_tallies *all, uint32_t i, const struct nvme_qpair_conf *conf);
 /* Bytes in use; of these at most @max are copied. */
 size_t nvme_tallies_copy(const struct nvme_tallies *all, void *to, size_t max);
+/* The whole ring of traced events, as trace.h has it. */
+void nvme_tallies_events(const struct nvme_tallies *all, uint64_t *out);
 /* The row for what has none yet. */
 struct tally_row *nvme_tally_row(struct nvme_tally *t, uint32_t cls, uint32_t opcode, uint32_t size);
 

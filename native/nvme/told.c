@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "nvme/chan.h"
-#include "nvme/tally.h"
+#include "nvme/trace.h"
 
 static uint64_t cpu_of(pthread_t thread)
 {
@@ -46,6 +46,8 @@ void nvme_tallies_tell(struct nvme_ctrl *c, int64_t now)
 	struct nvme_lane_stats sum = { 0 };
 	struct tally_told t = { .stamp_ns = (uint64_t)now };
 
+	if (c->tallies)
+		nvme_trace_expire(c->tallies, now);
 	if (!c->tallies || !c->tallies->in_file)
 		return;
 	pthread_mutex_lock(&c->stray_lock);

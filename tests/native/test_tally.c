@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "include/ugds_stats.h"
 #include "nvme/qpair_ops.h"
 #include "nvme/tally.h"
 #include "ugds_fixture.h"

@@ -1,0 +1,50 @@
+"""``aiougds trace``: commands of another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from cli.test_top import busy, runtime  # noqa: F401 (fixtures)
+from helpers.command_line import CommandLine
+
+
+def test_json_and_chrome(
+    aiougds: CommandLine,
+    busy: subprocess.Popen[str],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "trace.json"
+    told = json.loads(
+        aiougds.succeed(
+            "trace", busy.pid, "--seconds", "300ms", "--json", "--chrome", out
+        )
+    )
+    assert (told["schema"], told["pid"], told["lost_events"]) == (1, busy.pid, 0)
+    assert {line["command"] for line in told["commands"]} == {"read", "write"}
+    # The first one's doorbell may have been before anybody asked.
+    for line in told["commands"][1:]:
+        assert line["submitted_ns"] <= line["queued_ns"] <= line["doorbell_ns"]
+        assert line["completed_ns"] - line["queued_ns"] >= 100_000
+    assert any(line["resumed_ns"] for line in told["commands"])
+    events = json.loads(out.read_text())["traceEvents"]
+    begun = [event for event in events if event["ph"] == "b"]
+    assert len(begun) == len([event for event in events if event["ph"] == "e"])
+    assert {"device", "doorbell"} <= {event["name"] for event in begun}
+
+
+def test_text(aiougds: CommandLine, busy: subprocess.Popen[str]) -> None:  # noqa: F811
+    out = aiougds.succeed("trace", "emu:", "--seconds", "200ms", "--last", "3")
+    lines = out.splitlines()
+    assert lines[0] == "commands"
+    assert lines[1].split()[:4] == ["at", "queue", "id", "command"]
+    assert len(lines) == 2 + 3 + 1
+    assert "0 events lost" in lines[-1]
+
+
+def test_refusals(aiougds: CommandLine, busy: subprocess.Popen[str]) -> None:  # noqa: F811
+    assert "--seconds" in aiougds.fail(2, "trace", busy.pid, "--seconds", "0")
+    assert "nothing here" in aiougds.fail(1, "trace", "nobody")
+    line = aiougds.fail(1, "trace", busy.pid, "--seconds", "10ms", "--chrome", "/no/f")
+    assert line.startswith("aiougds: error: /no/f: No such")
