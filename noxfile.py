@@ -25,9 +25,10 @@ SANITIZERS = ("none", "address,undefined", "thread")
 # What a busy machine made late gets a second chance, and is named: RERUN lines are
 # worth a look, for a test that is right only most of the time has found something.
 AGAIN = ("--reruns", "1", "-r", "fER")
-# Whole files, for what is made once for a file; the long ones are not the last.
-WORKERS = str(min(len(os.sched_getaffinity(0)), 8))
-BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
+# A third of a test and more is waiting: three for two processors. Whole files, for what
+# is made once for a file; the long ones are not the last.
+WORKERS = max(1, min(len(os.sched_getaffinity(0)) * 3 // 2, 8))
+BESIDE = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder")
 
 # Without it, aiougds/ of the source tree would hide the wheel from child processes.
 SAFE = {"PYTHONSAFEPATH": "1"}
