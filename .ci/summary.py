@@ -31,7 +31,7 @@ MESON_WORDS = {
     "Unexpected Pass": "failed",
     "Skipped": "skipped",
 }
-FAILED_SESSION = re.compile(r"^nox > \* .*: failed", re.MULTILINE)
+FAILED_SESSION = re.compile(r"^nox > Session .* (?:failed|aborted)", re.MULTILINE)
 
 # ERROR: a C test that ended before its plan, as one that a sanitizer stops.
 BAD = re.compile(

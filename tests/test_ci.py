@@ -68,7 +68,9 @@ def test_summary_names_each_failure_once(tmp_path: Path) -> None:
 
 
 def test_summary_of_a_session_without_tests_counts_it_as_failed(tmp_path: Path) -> None:
-    log = "nox > * lint: failed\nnox > * docs: failed, took 3 seconds\n"
+    # More than one are listed in the end, one alone is not.
+    log = "nox > Session lint failed.\nnox > Session docs failed.\n"
+    log += "nox > * lint: failed\nnox > * docs: failed, took 3 seconds\n"
     assert summary(tmp_path, log, 1) == ["0 passed, 2 failed, 0 skipped"]
 
 
