@@ -6,6 +6,7 @@
 #include "nvme/end.h"
 #include "nvme/retry.h"
 #include "nvme/trace.h"
+#include "support/probe.h"
 
 #define PUMP 32 /* commands built before they are handed on */
 
@@ -175,6 +176,7 @@ void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool
 		tally_add(&qp->tally->pair->sent, n);
 	nvme_lane_add_inflight(l, n);
 	qp->ops->kick(qp, hold);
+	PROBE("submit", "2@%0 4@%1", "m"(qp->conf.qid), "r"(n));
 	if (qp->tally && nvme_traced(qp->tally, 0))
 		nvme_trace_doorbell(qp, n);
 }

@@ -7,6 +7,7 @@
 #include "nvme/chan.h"
 #include "nvme/end.h"
 #include "nvme/trace.h"
+#include "support/probe.h"
 
 #define REAP 64
 
@@ -161,16 +162,21 @@ static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamp
 		if (n && tally)
 			traced = nvme_traced(tally, l->reaped_at);
 		for (uint32_t k = 0; k < n; k++) {
-			struct nvme_op *op = done[k].owner;
+			const struct nvme_done *d = &done[k];
+			struct nvme_op *op = d->owner;
 
+			PROBE_BASE(d);
+			PROBE("complete", "2@%0 2@%1 1@%2 4@%3 2@%4 8@%5 8@%6", "m"(qp->conf.qid),
+			      "m"(d->cid), "m"(op->opcode), "m"(d->nbytes), "m"(d->status), "m"(d->sent_ns),
+			      "m"(l->reaped_at));
 			if (unlikely(traced))
-				nvme_trace_command(l, qp, &done[k]);
-			if (likely(plain(op, &done[k]))) {
-				end_plain(l, &r, op, &done[k], tally);
+				nvme_trace_command(l, qp, d);
+			if (likely(plain(op, d))) {
+				end_plain(l, &r, op, d, tally);
 				continue;
 			}
 			run_settle(l, &r);
-			command_done(l, op, &done[k], tally);
+			command_done(l, op, d, tally);
 		}
 		total += n;
 	} while (n == REAP && !(l->sink && l->sink->n >= l->sink->max));

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from life.conftest import Case, Live
 from life.live import BLOCK
 
-from aiougds import ArgumentError, CapabilityError, CommandTimeline, MediaError
+from aiougds import ArgumentError, CapabilityError, CommandTimeline, MediaError, _native
 from aiougds._timeline import events_of, steady, timelines
 from aiougds.testing import Fault, inject
 
@@ -22,6 +23,17 @@ def in_order(line: CommandTimeline) -> bool:
     )  # fmt: skip
     there = [point for point in points if point is not None]
     return there == sorted(there)
+
+
+@pytest.mark.few
+def test_probes_are_in_the_library() -> None:
+    """A note names provider, probe and where its arguments are."""
+    library = Path(_native.__file__).read_bytes()
+    for name, sizes in ((b"submit", b"24"), (b"complete", b"2214288")):
+        at = library.index(b"aiougds\0" + name + b"\0")
+        where = library[at:].split(b"\0")[2].split()
+        assert b"".join(argument[:1] for argument in where) == sizes
+        assert all(argument[1:2] == b"@" for argument in where)
 
 
 async def test_of_reads(live: Live, case: Case) -> None:
