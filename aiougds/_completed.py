@@ -62,6 +62,12 @@ class AsCompleted:
         self._ready: deque[tuple[int, int | UGDSError]] = deque()
         self._entered = False
 
+    def __repr__(self) -> str:
+        left, sent = len(self._left), self._batch.pending
+        total = len(self._requests)
+        where = "" if self._entered else ", not entered"
+        return f"<AsCompleted of {total}: {left} to send, {sent} in flight{where}>"
+
     def _refill(self) -> None:
         batch = self._batch
         room = batch.capacity - batch.pending

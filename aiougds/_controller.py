@@ -330,7 +330,9 @@ class Controller:
             raise
 
     def __repr__(self) -> str:
-        return f"<Controller {self._device.address}, {self.state}>"
+        device = self._device
+        busy = "" if device.ended else f", {device.stats().inflight} commands in flight"
+        return f"<Controller {device.address}, {self.state}{busy}>"
 
     def __del__(self) -> None:
         device = self._device

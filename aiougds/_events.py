@@ -71,6 +71,11 @@ class Events:
         self._ready: deque[Event] = deque()
         self._waiting = False
 
+    def __repr__(self) -> str:
+        state = "closed" if self._device.ended else f"{len(self._ready)} ready"
+        waiting = ", awaited" if self._waiting else ""
+        return f"<Events of {self._device.address}, {state}{waiting}>"
+
     def __aiter__(self) -> Self:
         return self
 

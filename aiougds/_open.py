@@ -278,6 +278,9 @@ class Opening(Generic[T]):
         self._start: Callable[[], Coroutine[object, None, T]] = start
         self._value: T | None = None
 
+    def __repr__(self) -> str:
+        return f"<Opening, {'not entered' if self._value is None else 'entered'}>"
+
     def __await__(self) -> Generator[object, None, T]:
         work: Generator[object, None, T] = self._start().__await__()
         return work
