@@ -129,7 +129,8 @@ async def who_is_awake_is_not_signalled(ground: Ground) -> None:
                 await ns.read(reg, offset=0)
         stats = ns.controller.statistics()
         inline = stats.inline_completions - before.inline_completions
-        assert sum(counted.since()[1:]) >= inline >= READS // 2
+        # Not all: a machine that emulates one may be away for longer than a spin.
+        assert sum(counted.since()[1:]) >= inline >= READS // 4
         assert stats.wakeups - before.wakeups <= READS - inline
         found_in_time(stats, READS)
 

@@ -184,6 +184,7 @@ async def works(kind: Kind, ground: Ground) -> None:
         max_transfer=kind.max_transfer,
         shadow_doorbells=kind.shadow,
         queues=kind.queues,
+        chunk=1 << 30,  # commands as large as the controller takes them
     ) as controller:
         tells_the_truth(kind, controller, ground)
         for nsid, block in enumerate(kind.spaces, 1):
