@@ -23,6 +23,7 @@ GROUPS = (
     "first_batch",
     "bulk",
     "beside",
+    "adaptive",
     "opening",
     "memory",
 )
