@@ -252,8 +252,8 @@ def added(rows: Iterable[LatencyHistogram]) -> LatencyHistogram:
         for limit, count in part.buckets:
             buckets[limit] = buckets.get(limit, 0) + count
     queues = {part.queue_id for part in parts}
-    classes = {part.io_class for part in parts}
-    commands = {part.command for part in parts}
+    classes: set[IoClass | None] = {part.io_class for part in parts}
+    commands: set[Command | None] = {part.command for part in parts}
     sizes = {part.max_bytes for part in parts}
     return LatencyHistogram(
         queue_id=queues.pop() if len(queues) == 1 else None,
