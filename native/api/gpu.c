@@ -135,24 +135,40 @@ int ugds_gpu_caps(uint32_t vendor, int32_t device, uint32_t *ret, int *ret_code)
 	return rt ? answer(rt, rt->caps(device, ret), ret_code) : -ENXIO;
 }
 
+/*
+ * There when it returns, on a stream of its own: the runtime's blocking copy waits for all that default streams wait for,
+ * and may return while what came from pageable memory is on its way.
+ */
+static int copy_now(const struct ugds_gpu_pointer *of, bool out, uint64_t addr, void *host, uint64_t nbytes,
+		    int *ret_code)
+{
+	const struct gpu_place p = place_of(of);
+	uint64_t stream = 0;
+	visiting v;
+	int rc = visit(&v, &p, ret_code), code;
+
+	if (rc)
+		return rc;
+	code = v.rt->stream_new(&stream);
+	if (code)
+		return answer(v.rt, code, ret_code);
+	code = out ? v.rt->copy_out(host, addr, nbytes, stream) : v.rt->copy_in(addr, host, nbytes, stream);
+	if (!code)
+		code = v.rt->stream_sync(stream);
+	v.rt->stream_free(stream);
+	return answer(v.rt, code, ret_code);
+}
+
 int ugds_gpu_copy_in(const struct ugds_gpu_pointer *of, uint64_t dst, const void *host, uint64_t nbytes,
 		     int *ret_code)
 {
-	const struct gpu_place p = place_of(of);
-	visiting v;
-	int rc = visit(&v, &p, ret_code);
-
-	return rc ? rc : answer(v.rt, v.rt->copy_in_now(dst, host, nbytes), ret_code);
+	return copy_now(of, false, dst, (void *)(uintptr_t)host, nbytes, ret_code);
 }
 
 int ugds_gpu_copy_out(const struct ugds_gpu_pointer *of, void *host, uint64_t src, uint64_t nbytes,
 		      int *ret_code)
 {
-	const struct gpu_place p = place_of(of);
-	visiting v;
-	int rc = visit(&v, &p, ret_code);
-
-	return rc ? rc : answer(v.rt, v.rt->copy_out_now(host, src, nbytes), ret_code);
+	return copy_now(of, true, src, host, nbytes, ret_code);
 }
 
 int ugds_gpu_stream_place(uint32_t vendor, uint64_t stream, int32_t *ret_device, uint64_t *ret_ctx,

@@ -95,15 +95,6 @@ static int copy_out(void *host, uint64_t src, size_t nbytes, uint64_t stream)
 	return fn.cuMemcpyDtoHAsync(host, src, nbytes, (uintptr_t)stream);
 }
 
-static int copy_in_now(uint64_t dst, const void *host, size_t nbytes)
-{
-	return fn.cuMemcpyHtoD(dst, host, nbytes);
-}
-static int copy_out_now(void *host, uint64_t src, size_t nbytes)
-{
-	return fn.cuMemcpyDtoH(host, src, nbytes);
-}
-
 /* ---- streams and events ---- */
 
 static int stream_new(uint64_t *ret)
@@ -139,6 +130,15 @@ static int stream_id(uint64_t stream, uint64_t *ret)
 	int code = fn.cuStreamGetId ? fn.cuStreamGetId((uintptr_t)stream, &id) : 0;
 
 	*ret = id;
+	return code;
+}
+
+static int stream_alone(uint64_t stream, bool *ret)
+{
+	unsigned flags = 0;
+	int code = fn.cuStreamGetFlags((uintptr_t)stream, &flags);
+
+	*ret = flags & CU_STREAM_NON_BLOCKING;
 	return code;
 }
 

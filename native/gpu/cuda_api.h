@@ -96,12 +96,11 @@ typedef void cu_host_fn(void *arg);
 	X(cuCtxGetDevice, 2000, 0, (int *device))                                                          \
 	X(cuMemcpyHtoDAsync, 3020, 0, (uint64_t dst, const void *src, size_t n, uintptr_t stream))         \
 	X(cuMemcpyDtoHAsync, 3020, 0, (void *dst, uint64_t src, size_t n, uintptr_t stream))               \
-	X(cuMemcpyHtoD, 3020, 0, (uint64_t dst, const void *src, size_t n))                                \
-	X(cuMemcpyDtoH, 3020, 0, (void *dst, uint64_t src, size_t n))                                      \
 	X(cuStreamCreate, 2000, 0, (uintptr_t *stream, unsigned flags))                                    \
 	X(cuStreamDestroy, 4000, 0, (uintptr_t stream))                                                    \
 	X(cuStreamGetId, 12000, 1, (uintptr_t stream, unsigned long long *id))                             \
 	X(cuStreamGetCtx, 9020, 0, (uintptr_t stream, uintptr_t *ctx))                                     \
+	X(cuStreamGetFlags, 5050, 0, (uintptr_t stream, unsigned *flags))                                  \
 	X(cuStreamQuery, 2000, 0, (uintptr_t stream))                                                      \
 	X(cuStreamSynchronize, 2000, 0, (uintptr_t stream))                                                \
 	X(cuStreamIsCapturing, 10000, 0, (uintptr_t stream, int *status))                                  \

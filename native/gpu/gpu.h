@@ -61,14 +61,13 @@ struct gpu_rt {
 	/* Between host and device, in the stream's order; @host is pinned, or small. */
 	int (*copy_in)(uint64_t dst, const void *host, size_t nbytes, uint64_t stream);
 	int (*copy_out)(void *host, uint64_t src, size_t nbytes, uint64_t stream);
-	int (*copy_in_now)(uint64_t dst, const void *host, size_t nbytes); /* done when it returns */
-	int (*copy_out_now)(void *host, uint64_t src, size_t nbytes);
 	int (*stream_new)(uint64_t *ret); /* non-blocking */
 	int (*stream_free)(uint64_t stream);
 	int (*stream_place)(uint64_t stream,
 			    struct gpu_place *ret); /* of a default stream: what is current */
 	/* What no other stream of the process has, though it may get the handle of one that was destroyed. 0: not told. */
 	int (*stream_id)(uint64_t stream, uint64_t *ret);
+	int (*stream_alone)(uint64_t stream, bool *ret); /* non-blocking: no default stream orders it */
 	int (*stream_query)(uint64_t stream);
 	int (*stream_sync)(uint64_t stream);
 	int (*stream_capturing)(uint64_t stream, bool *ret);

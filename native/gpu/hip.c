@@ -79,16 +79,6 @@ static int copy_out(void *host, uint64_t src, size_t nbytes, uint64_t stream)
 	return clean(fn.hipMemcpyDtoHAsync(host, src, nbytes, (uintptr_t)stream));
 }
 
-static int copy_in_now(uint64_t dst, const void *host, size_t nbytes)
-{
-	return clean(fn.hipMemcpyHtoD(dst, host, nbytes));
-}
-
-static int copy_out_now(void *host, uint64_t src, size_t nbytes)
-{
-	return clean(fn.hipMemcpyDtoH(host, src, nbytes));
-}
-
 /* ---- streams and events ---- */
 
 static int stream_new(uint64_t *ret)
@@ -115,6 +105,15 @@ static int stream_id(uint64_t stream, uint64_t *ret)
 	int code = fn.hipStreamGetId ? clean(fn.hipStreamGetId((uintptr_t)stream, &id)) : 0;
 
 	*ret = id;
+	return code;
+}
+
+static int stream_alone(uint64_t stream, bool *ret)
+{
+	unsigned flags = 0;
+	int code = clean(fn.hipStreamGetFlags((uintptr_t)stream, &flags));
+
+	*ret = flags & HIP_STREAM_NON_BLOCKING;
 	return code;
 }
 

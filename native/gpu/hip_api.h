@@ -67,12 +67,11 @@ typedef void hip_host_fn(void *arg);
 	X(hipDeviceGetAttribute, 600, 0, (int *value, int attribute, int device))                         \
 	X(hipMemcpyHtoDAsync, 600, 0, (uint64_t dst, const void *src, size_t n, uintptr_t stream))        \
 	X(hipMemcpyDtoHAsync, 600, 0, (void *dst, uint64_t src, size_t n, uintptr_t stream))              \
-	X(hipMemcpyHtoD, 600, 0, (uint64_t dst, const void *src, size_t n))                               \
-	X(hipMemcpyDtoH, 600, 0, (void *dst, uint64_t src, size_t n))                                     \
 	X(hipStreamCreateWithFlags, 600, 0, (uintptr_t *stream, unsigned flags))                          \
 	X(hipStreamDestroy, 600, 0, (uintptr_t stream))                                                   \
 	X(hipStreamGetDevice, 600, 0, (uintptr_t stream, int *device))                                    \
 	X(hipStreamGetId, 700, 1, (uintptr_t stream, unsigned long long *id))                             \
+	X(hipStreamGetFlags, 600, 0, (uintptr_t stream, unsigned *flags))                                 \
 	X(hipStreamQuery, 600, 0, (uintptr_t stream))                                                     \
 	X(hipStreamSynchronize, 600, 0, (uintptr_t stream))                                               \
 	X(hipStreamIsCapturing, 600, 0, (uintptr_t stream, int *status))                                  \

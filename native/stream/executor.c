@@ -78,7 +78,7 @@ void stream_exec_poke(struct stream_exec *x)
 	stream_exec_wake(x);
 }
 
-void stream_exec_add(struct stream_exec *x, struct stream *s)
+void stream_exec_add(struct stream_exec *x, struct stream *s, bool now)
 {
 	/* seq_cst: whoever takes it off its list looks at its operations after it cleared this */
 	if (!atomic_exchange_explicit(&s->active, true, memory_order_seq_cst)) {
@@ -88,8 +88,10 @@ void stream_exec_add(struct stream_exec *x, struct stream *s)
 			s->next_active = head;
 		while (!atomic_compare_exchange_weak_explicit(&x->incoming, &head, s, memory_order_release,
 							      memory_order_relaxed));
+		now = true;
 	}
-	stream_exec_poke(x); /* also for one that is looked at already */
+	if (now)
+		stream_exec_poke(x);
 }
 
 static void take_incoming(struct stream_exec *x)
@@ -141,7 +143,7 @@ static void look_at_streams(struct stream_exec *x, struct look *l, int64_t now)
 		/* seq_cst: an operation that came meanwhile either sees this, or is seen below */
 		atomic_store_explicit(&s->active, false, memory_order_seq_cst);
 		if (has_work(s))
-			stream_exec_add(x, s);
+			stream_exec_add(x, s, true);
 		pthread_mutex_unlock(&x->lock);
 	}
 }

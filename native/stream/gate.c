@@ -5,8 +5,11 @@
 #include <stdlib.h>
 
 #include "nvme/check.h"
+#include "support/barrier.h"
 
 #define MOST_MEMOPS 2
+#define SOON_BYTES (32u << 10)
+#define SOON_NS (3 * NSEC_PER_USEC)
 #define GPU_REPLACED (-2) /* beside GPU_NOT_READY, which here means that it is captured */
 
 static int room_for(struct stream_op *op, uint32_t n)
@@ -138,6 +141,24 @@ static int memops(struct stream *s, const struct gpu_memop *ops, uint32_t n)
  * A chunk's slot is free for a copy out once the chunk @slots before is done; a chunk whose copies come behind done frees
  * it in the stream's order by itself.
  */
+/* A small read is over sooner than the stream would have been told to wait for it. */
+static bool over_soon(struct stream *s, const struct stream_op *op)
+{
+	int64_t end;
+
+	/* where waiting makes what the SSD wrote visible, it cannot be left out */
+	if (!op->here || s->wait_flushes || op->first != op->last || op->parts[0].is.nbytes > SOON_BYTES ||
+	    op->nr_parts > 1 || atomic_load_explicit(&s->x->word, memory_order_relaxed))
+		return false;
+	end = now_ns() + SOON_NS;
+	while (!stream_reached(stream_word(&s->done), op->last)) {
+		if (now_ns() >= end)
+			return false;
+		cpu_relax();
+	}
+	return true;
+}
+
 static int push_chunk(struct stream *s, struct stream_op *op, uint32_t seq, struct stream_cursor *at)
 {
 	struct gpu_memop m[MOST_MEMOPS];
@@ -149,12 +170,15 @@ static int push_chunk(struct stream *s, struct stream_op *op, uint32_t seq, stru
 		code = copies(s, op, at, seq, true);
 	if (code)
 		return code;
-	m[n++] = write_op(&s->go, seq);
-	if (op->tails || seq == op->last)
+	if (!op->here || seq != op->first)
+		m[n++] = write_op(&s->go, seq);
+	if ((op->tails || seq == op->last) && over_soon(s, op))
+		; /* there is nothing to wait for */
+	else if (op->tails || seq == op->last)
 		m[n++] = wait_op(s, seq);
 	else if (stream_reached(seq + 1 - s->slots, op->first))
 		m[n++] = wait_op(s, seq + 1 - s->slots);
-	code = memops(s, m, n);
+	code = n ? memops(s, m, n) : 0;
 	if (code)
 		return code;
 	op->gone = true;
@@ -243,6 +267,18 @@ static int prepare(struct stream *s, struct stream_op *op, const struct stream_h
 	return code;
 }
 
+/*
+ * If the stream is idle it has come to the operation, which may begin before the stream is told of it: not one that
+ * begins with copies of the stream, and not on a stream that default ones order, since they may not be idle.
+ */
+static bool is_here(struct stream *s, const struct stream_op *op, const struct stream_how *how)
+{
+	if (!s->alone || s->by_callback || op->heads || how->nr_after || how->flags)
+		return false;
+	s->gpu_calls++;
+	return !s->rt->stream_query(s->handle);
+}
+
 static void publish(struct stream *s, struct stream_op *op)
 {
 	uint32_t tail = atomic_load_explicit(&s->fifo_tail, memory_order_relaxed);
@@ -251,7 +287,7 @@ static void publish(struct stream *s, struct stream_op *op)
 	/* release: the operation is filled */
 	atomic_store_explicit(&s->fifo_tail, tail + 1, memory_order_release);
 	atomic_store_explicit(&s->newest, op, memory_order_release);
-	stream_exec_add(s->x, s);
+	stream_exec_add(s->x, s, op->here);
 }
 
 /*
@@ -275,6 +311,9 @@ int stream_push(struct stream *s, struct stream_op *op, const struct stream_how 
 	s->next_seq = op->last + 1;
 	s->nr_ops++;
 	s->nr_chunks += op->last - op->first + 1;
+	op->here = is_here(s, op, how);
+	if (op->here)
+		stream_word_set(&s->go, op->first);
 	publish(s, op);
 	code = push_all(s, op);
 	s->gpu_calls++;
@@ -344,9 +383,14 @@ static int refused_by_gpu(struct stream *s, int code, struct stream_started *ret
 /* It was published: the executor ends it. Until then copies and cells are its own still, so it keeps its name. */
 static void leave_broken(struct stream *s, struct stream_op *op, int code)
 {
+	pthread_mutex_lock(&s->x->lock);
 	/* release: gone and ends are as they stay */
 	atomic_store_explicit(&op->broken, code, memory_order_release);
-	stream_exec_add(s->x, s);
+	/* the transfer has ended well already, but what was to bring it there is not in the stream */
+	if (op->settled)
+		stream_write_cell(op, STREAM_FAILED, -EIO, 0);
+	pthread_mutex_unlock(&s->x->lock);
+	stream_exec_add(s->x, s, true);
 }
 
 static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, const void *ctx, uint32_t n,
@@ -368,7 +412,7 @@ static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, cons
 	op->flags = how->flags;
 	op->timeout_ns = how->timeout_ns;
 	op->cell = how->cell;
-	op->gone = op->ends = false;
+	op->gone = op->ends = op->settled = false;
 	if (how->flags & STREAM_STALL && stream_may_stall(s))
 		return nvme_err_set(err, -ENOBUFS, 0,
 				    "on_error=\"stall\" is refused: the GPU has %u hardware connections "
@@ -407,8 +451,9 @@ int stream_enqueue(struct stream *s, struct nvme_ns *ns, stream_get *get, const 
 		return -ENODEV;
 	if (!n)
 		return -EINVAL;
-	/* by the time that it has something to do, it is awake */
-	stream_exec_wake(s->x);
+	/* by the time that it has something to do, it is awake; operations ahead of this one keep it so */
+	if (!atomic_load_explicit(&s->active, memory_order_relaxed))
+		stream_exec_wake(s->x);
 	pthread_mutex_lock(&s->enq);
 	rc = refuse_all(s, how, err);
 	if (rc)

@@ -82,7 +82,7 @@ static uint32_t rw_flags(const struct nvme_chan *ch, const struct stream_item *i
 {
 	uint32_t flags = is->opcode | (is->fua ? RW_FUA : 0);
 
-	return nvme_can_step(ch, NVME_MODE_ADAPTIVE, is->opcode, n) ? flags : flags | RW_NOSPIN;
+	return nvme_can_step(ch, NVME_MODE_ADAPTIVE, is->opcode, n, NULL) ? flags : flags | RW_NOSPIN;
 }
 
 static bool send(struct stream *s, struct stream_op *op, struct stream_run *run, const struct stream_seg *seg)

@@ -132,7 +132,7 @@ int stream_decide(struct stream *s, uint64_t token, enum stream_verdict v)
 	}
 	pthread_mutex_unlock(&s->x->lock);
 	if (won)
-		stream_exec_add(s->x, s);
+		stream_exec_add(s->x, s, true);
 	return won;
 }
 
@@ -153,7 +153,7 @@ void stream_leave(struct stream *s, uint64_t token)
 	}
 	pthread_mutex_unlock(&s->x->lock);
 	if (stalls)
-		stream_exec_add(s->x, s);
+		stream_exec_add(s->x, s, true);
 }
 
 void stream_release(struct stream *s, uint64_t token)

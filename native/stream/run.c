@@ -149,19 +149,35 @@ static void let_pass(struct stream *s, uint32_t seq)
 }
 
 /* Done for all of @op, with its cell before it. */
+void stream_write_cell(const struct stream_op *op, uint32_t state, int err, uint64_t nbytes)
+{
+	if (!op->cell)
+		return;
+	op->cell->error = err;
+	op->cell->nbytes = nbytes;
+	/* release: with its state the rest of the cell is there */
+	__atomic_store_n(&op->cell->state, state, __ATOMIC_RELEASE);
+}
+
 static void settle(struct stream *s, struct stream_op *op)
 {
-	if (op->cell) {
-		bool withdrawn = atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_CANCELLED;
+	bool withdrawn = atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_CANCELLED;
 
-		op->cell->error = op->err;
-		op->cell->nbytes = op->done;
-		/* release: with its state the rest of the cell is there */
-		__atomic_store_n(&op->cell->state,
-				 withdrawn ? STREAM_CANCELLED
-				 : op->err ? STREAM_FAILED
-					   : STREAM_DONE,
-				 __ATOMIC_RELEASE);
+	if (op->cell) {
+		bool broken;
+
+		pthread_mutex_lock(&s->x->lock);
+		broken = atomic_load_explicit(&op->broken, memory_order_relaxed);
+		stream_write_cell(op,
+				  withdrawn	      ? STREAM_CANCELLED
+				  : op->err || broken ? STREAM_FAILED
+						      : STREAM_DONE,
+				  op->err  ? op->err
+				  : broken ? -EIO
+					   : 0,
+				  op->done);
+		op->settled = true;
+		pthread_mutex_unlock(&s->x->lock);
 	}
 	op->passing = true;
 	op->deadline = INT64_MAX;

@@ -8,7 +8,7 @@
 #define CHUNK (2u << 20)
 #define CHUNK_LEAST (64u << 10) /* the largest block */
 #define CHUNK_MOST (64u << 20)
-#define SLOTS 2
+#define SLOTS 4
 #define CONNECTIONS 8
 #define WAITING 4096
 #define WAITING_MOST (1u << 20)
@@ -49,6 +49,10 @@ static int look_at_device(struct stream *s, struct nvme_err *err)
 		return nvme_err_set(err, gpu_errno(s->rt, code), 0, "%s says nothing of device %d: %s",
 				    s->rt->name, s->place.device, s->rt->error_name(code));
 	s->by_callback = !(caps & GPU_CAN_MEMOPS);
+	code = s->rt->stream_alone(s->handle, &s->alone);
+	if (code)
+		return nvme_err_set(err, gpu_errno(s->rt, code), 0, "%s says nothing of the stream: %s",
+				    s->rt->name, s->rt->error_name(code));
 	if (s->by_callback && s->staged)
 		return nvme_err_set(
 			err, -EOPNOTSUPP, 0,
@@ -214,7 +218,7 @@ static void give_up(struct stream *s, bool force)
 	pthread_mutex_unlock(&s->x->lock);
 	if (force)
 		atomic_store_explicit(&s->abandoned, true, memory_order_release);
-	stream_exec_add(s->x, s);
+	stream_exec_add(s->x, s, true);
 }
 
 void stream_abandon(struct stream *s)

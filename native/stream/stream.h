@@ -136,6 +136,7 @@ struct stream_op {
 	int64_t timeout_ns;
 	struct stream_cell *cell;
 	bool heads, tails; /* copies before go, after done */
+	bool here; /* the stream had come to it when it was enqueued */
 	bool bare; /* some of the latter without the former: what is not read must be blanked */
 	uint64_t event;
 	bool has_event;
@@ -155,6 +156,7 @@ struct stream_op {
 	uint32_t verdict;
 	bool left; /* nobody is there who could decide: it does not stall */
 	bool told; /* that it ended, for its user */
+	bool settled; /* its cell was written */
 	bool over, released;
 	struct stream_result res;
 	struct stream_watch *watches;
@@ -183,6 +185,7 @@ struct stream {
 	uint64_t unique; /* its id there; 0: it has none */
 	uint32_t id;
 	bool staged, by_callback;
+	bool alone; /* when it is idle, all that it comes behind is over */
 	bool wait_flushes,
 		must_flush; /* so that the GPU sees what the SSD wrote: in the wait, or before done */
 	uint64_t chunk;
@@ -310,8 +313,8 @@ void stream_exec_end(struct stream_exec *x);
 void stream_exec_put(struct stream_exec *x);
 void stream_exec_wake(struct stream_exec *x); /* something will come soon */
 void stream_exec_poke(struct stream_exec *x); /* there is something to look at */
-/* @s has something to do. */
-void stream_exec_add(struct stream_exec *x, struct stream *s);
+/* @s has something to do: @now, or when it has done what it is at. */
+void stream_exec_add(struct stream_exec *x, struct stream *s, bool now);
 
 /* run.c: the executor's turn at a stream. True: something went on. */
 bool stream_turn(struct stream *s, int64_t now);
@@ -319,6 +322,8 @@ bool stream_turn(struct stream *s, int64_t now);
 enum stream_want { STREAM_WANTS_NOTHING, STREAM_WANTS_CQE, STREAM_WANTS_WORD };
 enum stream_want stream_wants(const struct stream *s);
 void stream_collect(struct stream_exec *x, struct nvme_op *op);
+/* Under x->lock: whoever enqueues may still find that the stream was not given all of it. */
+void stream_write_cell(const struct stream_op *op, uint32_t state, int err, uint64_t nbytes);
 
 /* move.c: what a chunk moves */
 void stream_read_cells(struct stream_op *op);

@@ -110,6 +110,21 @@ async def test_odd_places_and_edges_are_copied(world: World, gpu: GPU) -> None:
         assert seen == stored[:1024]
 
 
+async def test_copies_of_ours_wait_for_no_default_stream(
+    world: World, gpu: GPU
+) -> None:
+    """What runs on it has nothing to do with them."""
+    ptr = gpu.alloc(PAGE)
+    stored = pattern(PAGE, 6)
+    async with world.open(emu=SMALL) as ns:
+        await ns.write(stored, offset=0)
+        gpu.soft.kernel(0)
+        obj = (ptr + 1, 1000, gpu.name)
+        assert await ns.read(obj, offset=7, edges="bounce") == 1000
+        assert gpu.get(ptr, 1008) == b"\xee" + stored[7:1007] + b"\xee" * 7
+        gpu.soft.end_kernels()
+
+
 async def test_inside_a_live_registration(world: World, gpu: GPU) -> None:
     """It costs no mapping, has bounds of its own, and outlives the one around it."""
     ptr = gpu.alloc(MIB)

@@ -60,6 +60,7 @@ struct fake_gpu {
 	_Atomic uint32_t nr_calls, fail_at; /* the call of this number is refused */
 	_Atomic uint32_t nr_memops, nr_copies, nr_pinned;
 	uint32_t caps;
+	bool ordered; /* streams come behind default ones */
 	void (*on_flush)(void); /* a stream is about to be let pass */
 };
 
@@ -331,6 +332,26 @@ static int fake_memops(uint64_t stream, const struct gpu_memop *ops, uint32_t n)
 	return code;
 }
 
+static int fake_alone(uint64_t stream, bool *ret)
+{
+	(void)stream;
+	*ret = !fake.ordered;
+	return 0;
+}
+
+static int fake_query(uint64_t stream)
+{
+	const struct fake_stream *s = (struct fake_stream *)(uintptr_t)stream;
+	bool busy;
+
+	if (atomic_load(&fake.lost))
+		return FAKE_LOST;
+	pthread_mutex_lock(&fake.lock);
+	busy = s->held;
+	pthread_mutex_unlock(&fake.lock);
+	return busy ? GPU_NOT_READY : 0;
+}
+
 static int fake_host_func(uint64_t stream, void (*fn)(void *arg), void *arg)
 {
 	int code = fake_call();
@@ -365,6 +386,8 @@ __attribute__((unused)) static const struct gpu_rt fake_rt = {
 	.leave = fake_leave,
 	.copy_in = fake_copy_in,
 	.copy_out = fake_copy_out,
+	.stream_alone = fake_alone,
+	.stream_query = fake_query,
 	.stream_capturing = fake_capturing,
 	.stream_wait_event = fake_stream_wait_event,
 	.event_new = fake_event_new,

@@ -139,7 +139,7 @@ static void context_lost(bool direct)
 }
 
 /* Each call of the runtime refuses once, while a read of five chunks is enqueued. */
-static void runtime_refuses(bool direct)
+static void runtime_refuses(bool direct, bool ordered)
 {
 	struct rig r;
 	struct ugds_stream_cell cell;
@@ -152,16 +152,20 @@ static void runtime_refuses(bool direct)
 	uint32_t calls, begun = 0, bad = 0;
 
 	rig_begin(&r, direct, "runtime refuses");
+	fake.ordered = ordered;
 	g = gated_open(&r);
 	it = item(&r, UGDS_OP_READ, FAR, 320 * KIB, 0);
 	over(g, put(&r, g, it));
+	fake_sync(g.fs, 5 * SEC);
 	ugds_stream_info(g.s, &a);
 	over(g, put(&r, g, it));
 	ugds_stream_info(g.s, &b);
-	calls = (uint32_t)(b.gpu_calls - a.gpu_calls);
+	/* whether the stream is idle may be refused too: then it is not */
+	calls = (uint32_t)(b.gpu_calls - a.gpu_calls) - !ordered;
 	for (uint32_t i = 1; i <= calls; i++) {
 		int rc;
 
+		fake_sync(g.fs, 5 * SEC);
 		atomic_store(&fake.fail_at, atomic_load(&fake.nr_calls) + i);
 		cell = (struct ugds_stream_cell){ 0 };
 		rc = ugds_stream_enqueue(g.s, r.f.ns, &it, 1, &how, &st, &err);
@@ -283,7 +287,8 @@ int main(void)
 		while_in_flight(direct, false);
 		while_in_flight(direct, true);
 		context_lost(direct);
-		runtime_refuses(direct);
+		runtime_refuses(direct, true);
+		runtime_refuses(direct, false);
 		closes(direct);
 		forked(direct);
 	}
