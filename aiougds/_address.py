@@ -311,7 +311,8 @@ def parse_emu(address: Address) -> EmuOptions:
                 f"emu: has no option {name!r} (in {address.text!r}); "
                 f"{suggest(name, EMU_OPTIONS)}"
             )
-    values: dict[str, object] = {"threads": min(4, os.cpu_count() or 1)}
+    cpus = os.cpu_count() or 1
+    values: dict[str, object] = {"threads": min(8, max(min(4, cpus), cpus // 2))}
     values |= {n: _number(given[n], n) for n in _NUMBERS if n in given}
     values |= {n: _switch(given[n], n) for n in _SWITCHES if n in given}
     values |= parse_lies(given)

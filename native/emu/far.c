@@ -10,32 +10,16 @@
 #define TRANSFER_ERROR NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_DATA_TRANSFER)
 #define INTERNAL NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INTERNAL)
 #define ABORTED NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_REQUESTED)
-#define LIGHT_BYTES (32u << 10)
 #define NAP_NS (20 * NSEC_PER_USEC)
-
-/* No command goes on: what is under way is awaited, and nothing is begun. */
-static bool stopped(struct emu_ctrl *e)
-{
-	return atomic_load_explicit(&e->halted, memory_order_seq_cst) ||
-	       atomic_load_explicit(&e->io.off, memory_order_seq_cst);
-}
 
 bool emu_far_light(struct emu_ctrl *e, const struct nvme_sqe *s)
 {
 	const struct emu_ns *ns;
 
-	if (s->opcode != NVME_IO_READ || !emu_far_here(e, s) || emu_io_bytes(e, s) > LIGHT_BYTES)
+	if (s->opcode != NVME_IO_READ || !emu_far_here(e, s) || emu_io_bytes(e, s) > EMU_FAR_LIGHT)
 		return false;
 	ns = emu_ns_find(e, le32_get(s->nsid));
 	return ns && (ns->nowait || ns->memory_like);
-}
-
-static uint64_t piece_bytes(const struct emu_job *job)
-{
-	const struct emu_ctrl *e = job->e;
-	uint64_t most = e->power ? (e->p.awupf + 1ull) << job->ns->shift : 0;
-
-	return min_u64(max_u64(EMU_FAR_CHUNK, most), job->map->stage->nbytes / 2);
 }
 
 /* Off the list of jobs, and its slot; the mapping may go. The command is on this thread (sq->busy). */
@@ -87,146 +71,70 @@ static uint16_t give_up(struct emu_job *job)
 	return EMU_STATUS_AGAIN;
 }
 
-/* The far addresses of the next piece, in a->iov. */
-static uint16_t walk(struct emu_actor *a, struct emu_job *job, uint64_t *ret_bytes)
+/* Let go of it: a piece that is over, or whoever began some. */
+static void put(struct emu_actor *a, struct emu_stage *r, struct emu_job *job)
 {
-	uint32_t perm = job->opcode == NVME_IO_READ ? EMU_DMA_WRITE : EMU_DMA_READ;
-	const struct emu_map *m = job->map;
-	uint64_t most = piece_bytes(job), lo;
-	uint16_t st;
-
-	most = min_u64(most, job->walk.left);
-	job->walk.most = most;
-	st = emu_prp_next(a, &job->walk, EMU_FAR(perm), ret_bytes);
-	if (st)
-		return st;
-	/* one registration for a command; what shares its first and last IO page is not reached */
-	for (uint32_t i = 0; i < a->nr_hold; i++)
-		if (a->hold[i].map->stage && a->hold[i].map != m)
-			return TRANSFER_ERROR;
-	for (uint32_t i = 0; i < a->nr_iov; i++) {
-		lo = (uintptr_t)a->iov[i].iov_base;
-		if (lo < m->far_lo || lo + a->iov[i].iov_len > m->far_hi) {
-			emu_fault_note(a);
-			return TRANSFER_ERROR;
-		}
-	}
-	/* pieces are whole blocks: a raw host's scattered pages may be more than one walk takes */
-	return *ret_bytes == most ? 0 : TRANSFER_ERROR;
-}
-
-static void wait_for_room(struct emu_stage *r, struct emu_job *job, bool first)
-{
-	if (!r->waiting) {
-		job->next = NULL;
-		r->waiting = r->waiting_last = job;
-	} else if (first) {
-		job->next = r->waiting;
-		r->waiting = job;
-	} else {
-		job->next = NULL;
-		r->waiting_last->next = job;
-		r->waiting_last = job;
-	}
-}
-
-/* The next piece of the ring for @job, or a status. NULL without one: the job waits for room, from where it was @before,
- * and is another thread's. @again: it has waited already. */
-static struct emu_chunk *take(struct emu_actor *a, struct emu_job *job, const struct emu_prp *before,
-			      uint64_t nbytes, bool again, uint16_t *ret_status)
-{
-	struct emu_stage *r = job->map->stage;
-	struct emu_chunk *c = NULL;
-
-	pthread_mutex_lock(&r->lock);
-	if (job->status) {
-		*ret_status = job->status;
-	} else if (emu_stage_fits(r, (uint32_t)nbytes) && (again || !r->waiting)) {
-		c = emu_chunk_take(r, job, (uint32_t)nbytes);
-		c->off = job->off;
-		job->nr_chunks++;
-	} else if (a->nowait) {
-		*ret_status = EMU_STATUS_AGAIN;
-	} else {
-		job->walk = *before;
-		wait_for_room(r, job, again);
-	}
-	pthread_mutex_unlock(&r->lock);
-	return c;
-}
-
-static void untake(struct emu_job *job, struct emu_chunk *c)
-{
-	struct emu_stage *r = job->map->stage;
-
-	pthread_mutex_lock(&r->lock);
-	emu_chunk_give(r, c);
-	job->nr_chunks--;
-	pthread_mutex_unlock(&r->lock);
-}
-
-/* From the backing; what was gathered does not wait for it, where it has to wait. */
-static uint16_t fill(struct emu_actor *a, struct emu_job *job, struct emu_chunk *c)
-{
-	struct iovec one = { c->near, c->nbytes };
-	int rc = -EAGAIN;
-
-	if (a->nowait || a->gather->first)
-		rc = emu_backing_read(job->ns, c->off, &one, 1, c->nbytes, true);
-	if (rc == -EAGAIN && !a->nowait) {
-		one = (struct iovec){ c->near, c->nbytes };
-		emu_gather_begin(a);
-		rc = emu_backing_read(job->ns, c->off, &one, 1, c->nbytes, false);
-	}
-	return emu_io_errno(rc, false);
-}
-
-/* Begin pieces as long as there are some, and room. */
-static uint16_t advance(struct emu_actor *a, struct emu_job *job, bool again)
-{
-	struct emu_stage *r = job->map->stage;
-	struct emu_prp before;
-	struct emu_chunk *c;
-	uint16_t st = 0;
-	uint64_t got;
 	bool over;
 
-	while (job->walk.left && !st) {
-		if (stopped(job->e)) {
-			st = ABORTED;
-			break;
-		}
-		before = job->walk;
-		st = walk(a, job, &got);
-		if (st)
-			break;
-		c = take(a, job, &before, got, again, &st);
-		if (!c && !st) {
-			emu_actor_release(a);
-			return EMU_STATUS_BEGUN;
-		}
-		if (c && job->opcode == NVME_IO_READ)
-			st = fill(a, job, c);
-		if (c && st)
-			untake(job, c);
-		else if (c)
-			emu_gather_add(a, c, job->opcode != NVME_IO_READ);
-		if (!st)
-			job->off += got;
-		emu_actor_release(a);
-	}
-	emu_actor_release(a);
-	if (st == EMU_STATUS_AGAIN)
-		return give_up(job);
 	pthread_mutex_lock(&r->lock);
-	job->begun = true;
-	if (st && !job->status)
-		job->status = st;
-	over = !job->nr_chunks;
+	over = !--job->nr_holds && job->begun;
 	pthread_mutex_unlock(&r->lock);
 	if (over)
 		finish(a, job);
+}
+
+/* Begin pieces as long as there are some, and room. It is held. */
+static uint16_t advance(struct emu_actor *a, struct emu_job *job, bool again)
+{
+	struct emu_stage *r = job->map->stage;
+	struct emu_chunk *c;
+	uint16_t st = 0;
+	enum emu_took how;
+
+	do {
+		how = emu_piece_next(a, job, again, &c);
+		if (how == TOOK && !a->nowait)
+			emu_kick(a->e, 0);
+		if (how == TOOK_AGAIN)
+			st = EMU_STATUS_AGAIN;
+		else if (how != TOOK_NONE)
+			st = emu_piece_begin(a, job, c);
+		emu_actor_release(a);
+	} while (how == TOOK && !st);
+	if (st == EMU_STATUS_AGAIN)
+		return give_up(job);
+	put(a, r, job);
 	return EMU_STATUS_BEGUN;
+}
+
+/* One piece of a job that somebody else is at. */
+static bool help(struct emu_actor *a, struct emu_stage *r)
+{
+	struct emu_chunk *c;
+	struct emu_job *job;
+	enum emu_took how;
+
+	if (!atomic_load_explicit(&r->open, memory_order_relaxed))
+		return false;
+	pthread_mutex_lock(&r->lock);
+	job = atomic_load_explicit(&r->open, memory_order_relaxed);
+	while (job && job->walking)
+		job = job->next_open;
+	if (job)
+		job->nr_holds++;
+	pthread_mutex_unlock(&r->lock);
+	if (!job)
+		return false;
+	how = emu_piece_next(a, job, false, &c);
+	if (how == TOOK)
+		emu_kick(a->e, 0);
+	if (how != TOOK_NONE) {
+		emu_piece_begin(a, job, c);
+		emu_stay_warm(a);
+	}
+	emu_actor_release(a);
+	put(a, r, job);
+	return how != TOOK_NONE;
 }
 
 static void job_init(struct emu_job *job, struct emu_ctrl *e, struct emu_ns *ns, struct emu_map *m,
@@ -241,10 +149,10 @@ static void job_init(struct emu_job *job, struct emu_ctrl *e, struct emu_ns *ns,
 	job->off = slba << ns->shift;
 	job->nbytes = nlb << ns->shift;
 	job->opcode = s->opcode;
-	job->begun = false;
+	job->begun = job->walking = job->open = job->parked = false;
 	job->status = 0;
 	job->why = 0;
-	job->nr_chunks = 0;
+	job->nr_holds = 1; /* whoever begins its pieces */
 	emu_prp_init(&job->walk, s, job->nbytes, atomic_load_explicit(&e->page_bytes, memory_order_relaxed));
 }
 
@@ -316,14 +224,14 @@ static void piece_over(struct emu_actor *a, struct emu_stage *r, struct emu_chun
 	if (c->failed)
 		st = TRANSFER_ERROR;
 	else if (job->opcode != NVME_IO_READ && !c->spoiled)
-		st = stopped(job->e) ? ABORTED : land(a, job, c);
+		st = emu_far_stopped(job->e) ? ABORTED : land(a, job, c);
 	pthread_mutex_lock(&r->lock);
 	if (st && !job->status) {
 		job->status = st;
 		job->why = c->why;
 	}
 	emu_chunk_give(r, c);
-	over = !--job->nr_chunks && job->begun;
+	over = !--job->nr_holds && job->begun;
 	kick = a->nowait && r->waiting;
 	pthread_mutex_unlock(&r->lock);
 	if (over)
@@ -395,10 +303,14 @@ static struct emu_job *next_waiting(struct emu_ctrl *e, struct emu_stage *r)
 
 	pthread_mutex_lock(&r->lock);
 	job = r->waiting;
-	if (job && !stopped(e) && !emu_stage_fits(r, (uint32_t)min_u64(job->walk.left, piece_bytes(job))))
+	if (job && !emu_far_stopped(e) &&
+	    !emu_stage_fits(r, (uint32_t)min_u64(job->walk.left, emu_piece_bytes(job))))
 		job = NULL;
-	if (job)
+	if (job) {
 		r->waiting = job->next;
+		job->parked = false;
+		job->nr_holds++;
+	}
 	pthread_mutex_unlock(&r->lock);
 	return job;
 }
@@ -421,6 +333,7 @@ bool emu_far_poll(struct emu_actor *a, struct emu_sq *sq)
 			advance(a, job, true);
 			any = true;
 		}
+		any |= !a->nowait && help(a, r);
 		if (a->gather)
 			emu_gather_begin(a);
 	}

@@ -10,6 +10,7 @@
 #include "support/barrier.h"
 
 #define SPIN_NS (100 * NSEC_PER_USEC) /* an idle processor wakes in 50, and the woken host submits 20 later */
+#define WARM_NS (100 * NSEC_PER_USEC)
 #define SOON_NS (100 * NSEC_PER_USEC) /* a time-out that near is spun for: sleeping would overshoot */
 #define LOOKS_PER_CLOCK 4 /* a look goes over all live queues */
 #define FAR_NAP_NS (20 * NSEC_PER_USEC)
@@ -178,18 +179,51 @@ static void sleep_until_woken(struct emu_actor *a)
 							memory_order_seq_cst);
 }
 
+void emu_stay_warm(struct emu_actor *a)
+{
+	if (a->e->warm)
+		a->warm_until = now_ns() + WARM_NS;
+}
+
+/*
+ * Large transfers come in a row, and want all threads: one that sleeps is awake when half of the next one is over. Ends
+ * when there is something to do, when its time is over, or when nobody spins any more, who would look after copies.
+ */
+static bool look_around(struct emu_actor *a)
+{
+	struct emu_ctrl *e = a->e;
+	bool found = false;
+
+	while (!found && a->warm_until && atomic_load_explicit(&e->spinner, memory_order_relaxed)) {
+		for (uint32_t i = 0; i < LOOKS_PER_CLOCK && !found; i++) {
+			found = emu_work_pending(a) || emu_far_open(e);
+			cpu_relax();
+		}
+		emu_actor_release(a);
+		if (now_ns() >= a->warm_until || in_the_way(e) ||
+		    atomic_load_explicit(&e->quit, memory_order_relaxed))
+			a->warm_until = 0;
+	}
+	return found;
+}
+
 void emu_idle(struct emu_actor *a)
 {
 	struct emu_ctrl *e = a->e;
 	bool found;
 
-	if (!atomic_exchange_explicit(&e->spinner, 1, memory_order_seq_cst)) {
-		found = spin(a);
-		/* seq_cst: a kick that still saw a spinner wrote its doorbell before the look below */
-		atomic_store_explicit(&e->spinner, 0, memory_order_seq_cst);
+	do {
+		if (atomic_exchange_explicit(&e->spinner, 1, memory_order_seq_cst)) {
+			found = look_around(a);
+		} else {
+			found = spin(a);
+			a->warm_until = 0;
+			/* seq_cst: a kick that still saw a spinner wrote its doorbell before the look below */
+			atomic_store_explicit(&e->spinner, 0, memory_order_seq_cst);
+		}
 		if (found)
 			return;
-	}
+	} while (a->warm_until);
 	atomic_fetch_add_explicit(&e->sleepers, 1, memory_order_seq_cst);
 	if (unlikely(atomic_load_explicit(&e->shadow, memory_order_relaxed)))
 		announce_shadows(a);

@@ -139,6 +139,7 @@ struct emu_actor {
 	struct emu_gather *gather; /* copies to begin together; NULL: this actor begins none */
 	struct emu_cmd *batch;
 	uint32_t cursor; /* round robin: the queue served last */
+	int64_t warm_until; /* a device thread with nothing to do looks around until then */
 	uint64_t reads;
 	uint64_t writes;
 	uint64_t read_bytes;
@@ -253,6 +254,7 @@ struct emu_ctrl {
 	/* device threads */
 	struct emu_worker *workers;
 	uint32_t nr_workers;
+	bool warm; /* there are processors for threads that look around */
 	_Atomic bool quit;
 	_Atomic uint32_t sleepers __attribute__((aligned(CACHELINE)));
 	_Atomic uint32_t permits; /* wake-ups given to sleepers and not yet taken */
@@ -445,6 +447,7 @@ bool emu_work_left(struct emu_actor *a, struct emu_sq *sq);
 struct emu_sq *emu_arbitrate(struct emu_actor *a, uint32_t *ret_max);
 bool emu_pass(struct emu_actor *a);
 void emu_idle(struct emu_actor *a);
+void emu_stay_warm(struct emu_actor *a);
 void emu_wake_one(struct emu_ctrl *e);
 
 #endif

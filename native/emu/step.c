@@ -7,7 +7,7 @@
 #include "support/barrier.h"
 
 #define STEP_BYTES (32u << 10)
-#define STEP_IOV 16
+#define STEP_IOV 18 /* pages of a read on far memory */
 #define STEP_HOLD 32
 #define STEP_COPY_NS \
 	(20 * NSEC_PER_USEC) /* what copies of small reads may take, before they are the device threads' */
@@ -16,6 +16,7 @@
 static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe *s)
 {
 	struct emu_ns *ns = &e->ns[0];
+	uint64_t nbytes;
 
 	if (unlikely(atomic_load_explicit(&e->nr_faults, memory_order_relaxed)) &&
 	    emu_fault_concerns(e, sq->qid, s))
@@ -26,8 +27,10 @@ static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe
 		return false;
 	if (unlikely(atomic_load_explicit(&ns->nsid, memory_order_relaxed) != le32_get(s->nsid)))
 		ns = emu_ns_find(e, le32_get(s->nsid));
-	return ns && (ns->fd < 0 || ns->nowait || ns->memory_like) &&
-	       ((le32_get(s->cdw12) & 0xffff) + 1ull) << ns->shift <= STEP_BYTES;
+	if (!ns || !(ns->fd < 0 || ns->nowait || ns->memory_like))
+		return false;
+	nbytes = ((le32_get(s->cdw12) & 0xffff) + 1ull) << ns->shift;
+	return nbytes <= STEP_BYTES || (nbytes <= EMU_FAR_LIGHT && emu_far_here(e, s));
 }
 
 /* Under sq->lock, as all that steps. */

@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "emu/far.h"
 #include "support/thread.h"
 
 #define MAX_HOLD (2 * EMU_IOV_MAX)
 #define TIMERS_PER_PASS 32
+#define WARM_BYTES (256u << 10) /* of a command that is one of several, as a rule */
 
 /* What one thread needs, in one piece. */
 struct room {
@@ -77,8 +79,11 @@ static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 		emu_lock(&sq->cq->lock);
 		a->kept_cq = sq->cq;
 	}
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
+		if (e->warm && emu_io_bytes(e, &a->batch[i].sqe) >= WARM_BYTES)
+			emu_stay_warm(a);
 		emu_run(a, &a->batch[i]);
+	}
 	if (a->kept_cq)
 		emu_unlock(&a->kept_cq->lock);
 	a->kept_cq = NULL;
@@ -186,6 +191,7 @@ int emu_workers_start(struct emu_ctrl *e)
 	if (!e->workers)
 		return -ENOMEM;
 	e->nr_workers = e->p.threads;
+	e->warm = sysconf(_SC_NPROCESSORS_ONLN) >= 2 * (long)e->nr_workers;
 	for (uint32_t i = 0; i < e->nr_workers && !rc; i++) {
 		struct emu_worker *w = &e->workers[i];
 

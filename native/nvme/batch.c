@@ -147,7 +147,7 @@ static int64_t look_for(const struct nvme_batch *b, uint32_t n, bool small, bool
 	const struct nvme_chan *ch = b->chan;
 	int64_t most;
 
-	*ret_step = small && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0);
+	*ret_step = small && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0, NULL);
 	if (ch->polled || (ch->mode != NVME_MODE_ADAPTIVE && ch->mode != NVME_MODE_INLINE))
 		return 0;
 	most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS,

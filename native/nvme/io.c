@@ -78,7 +78,7 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	struct nvme_lane *l = &ch->own;
 	int64_t most = budget(ch, mode, op->nbytes);
 	/* a small read that memory or the page cache can serve costs less to serve here than to hand over */
-	bool step = nvme_can_step(ch, mode, op->opcode, op->nbytes), over;
+	bool step = nvme_can_step(ch, mode, op->opcode, op->nbytes, op->map), over;
 	bool armed = (most || step) && nvme_chan_disarm(ch);
 	int64_t reaped_at;
 

@@ -17,14 +17,15 @@ static inline void nvme_median(int64_t *est, int64_t x)
 		*est += x > *est ? step : -step;
 }
 
-/* A software device may be run on the calling thread for this one. */
+/* A software device may be run on the calling thread for this one. @m: its memory, or NULL. */
 static inline bool nvme_can_step(const struct nvme_chan *ch, enum nvme_mode mode, uint32_t opcode,
-				 uint64_t nbytes)
+				 uint64_t nbytes, const struct mem_map *m)
 {
 	const struct nvme_ctrl *c = ch->ctrl;
+	uint64_t most = m && m->traits & MEM_STAGED ? NVME_STEP_STAGED : NVME_STEP_MOST;
 
-	return (c->tr_flags & NVME_TR_STEP) && c->inline_reads && opcode == NVME_IO_READ &&
-	       nbytes <= NVME_STEP_MOST && (mode == NVME_MODE_ADAPTIVE || mode == NVME_MODE_INLINE);
+	return (c->tr_flags & NVME_TR_STEP) && c->inline_reads && opcode == NVME_IO_READ && nbytes <= most &&
+	       (mode == NVME_MODE_ADAPTIVE || mode == NVME_MODE_INLINE);
 }
 
 /* Lane locked. True once @op is over; false when the time is. */
