@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Each place (a CUDA context, a HIP device) has two streams of our own, one in each direction. They are non-blocking, so
- * neither waits for the user's. A batch of copies is enqueued with one write of a number behind it, to a word that is
+ * Each place (a CUDA context, a HIP device) has streams of our own, a few in each direction: the first is for all, the
+ * others take over while somebody begins copies there, since a GPU goes from copy to copy of one stream slowly. They are
+ * non-blocking, so none waits for the user's. A batch of copies is enqueued with one write of a number behind it, to a word that is
  * polled without a call: where the device has no stream memory operations, an event. Nobody waits for a stream.
  *
  * A completion is posted once the number is seen. The stream wrote it after its copies were performed, with a barrier
@@ -20,6 +21,7 @@
 #include "mem/registration.h"
 
 #define EVENTS 64u
+#define LANES 3u
 #define ASK_NS NSEC_PER_MSEC
 
 struct way {
@@ -37,7 +39,7 @@ struct place {
 	const struct gpu_rt *rt;
 	struct gpu_place at;
 	bool memops;
-	struct way way[2]; /* in, out */
+	struct way way[2][LANES]; /* in, out */
 	void *staging;
 	_Atomic int lost; /* the runtime's code: nothing goes on here any more */
 };
@@ -98,14 +100,14 @@ static void place_free(struct place *p)
 	int code = atomic_load(&p->lost) ? -1 : p->rt->enter(&p->at, &before);
 
 	if (!code) {
-		for (int i = 0; i < 2; i++)
-			way_free(p, &p->way[i]);
+		for (uint32_t i = 0; i < 2 * LANES; i++)
+			way_free(p, &p->way[i / LANES][i % LANES]);
 		if (p->staging)
 			p->rt->host_free(p->staging);
 		p->rt->leave(&p->at, &before);
 	}
-	for (int i = 0; i < 2; i++)
-		pthread_mutex_destroy(&p->way[i].lock);
+	for (uint32_t i = 0; i < 2 * LANES; i++)
+		pthread_mutex_destroy(&p->way[i / LANES][i % LANES].lock);
 	free(p);
 }
 
@@ -120,8 +122,8 @@ static int place_new(const struct gpu_rt *rt, const struct gpu_place *at, struct
 		return -ENOMEM;
 	p->rt = rt;
 	p->at = *at;
-	for (int i = 0; i < 2; i++)
-		pthread_mutex_init(&p->way[i].lock, NULL);
+	for (uint32_t i = 0; i < 2 * LANES; i++)
+		pthread_mutex_init(&p->way[i / LANES][i % LANES].lock, NULL);
 	code = rt->enter(at, &before);
 	if (code) {
 		place_free(p);
@@ -129,8 +131,8 @@ static int place_new(const struct gpu_rt *rt, const struct gpu_place *at, struct
 	}
 	code = rt->caps(at->device, &caps);
 	p->memops = caps & GPU_CAN_MEMOPS;
-	for (int i = 0; !code && i < 2; i++)
-		code = way_new(p, &p->way[i]);
+	for (uint32_t i = 0; !code && i < 2 * LANES; i++)
+		code = way_new(p, &p->way[i / LANES][i % LANES]);
 	rt->leave(at, &before);
 	if (code) {
 		place_free(p);
@@ -246,16 +248,25 @@ static bool gone(struct place *p, struct way *w, int code)
 	return now && now != GPU_NOT_READY;
 }
 
+/* Locked. */
+static uint32_t free_lane(struct place *p, bool out)
+{
+	for (uint32_t lane = 0; lane < LANES; lane++)
+		if (!pthread_mutex_trylock(&p->way[out][lane].lock))
+			return lane;
+	pthread_mutex_lock(&p->way[out][0].lock);
+	return 0;
+}
+
 static uint32_t op_copy(void *place, bool out, const struct emu_copy *c, uint32_t n, uint64_t *ret_ticket,
 			uint32_t *ret_why)
 {
 	struct place *p = place;
-	struct way *w = &p->way[out];
+	uint32_t lane = free_lane(p, out), k = 0, nr;
+	struct way *w = &p->way[out][lane];
 	struct gpu_before before;
 	int code = atomic_load_explicit(&p->lost, memory_order_relaxed);
-	uint32_t k = 0, nr;
 
-	pthread_mutex_lock(&w->lock);
 	nr = atomic_load_explicit(&w->begun, memory_order_relaxed) + 1;
 	if (!code) {
 		code = p->rt->enter(&p->at, &before);
@@ -275,7 +286,7 @@ static uint32_t op_copy(void *place, bool out, const struct emu_copy *c, uint32_
 		p->rt->leave(&p->at, &before);
 	}
 	pthread_mutex_unlock(&w->lock);
-	*ret_ticket = (uint64_t)out << 32 | nr;
+	*ret_ticket = (uint64_t)out << 40 | (uint64_t)lane << 32 | nr;
 	*ret_why = why(p, code);
 	return k;
 }
@@ -315,7 +326,7 @@ static bool time_to_ask(struct place *p, struct way *w)
 static int op_poll(void *place, uint64_t ticket, uint32_t *ret_why)
 {
 	struct place *p = place;
-	struct way *w = &p->way[ticket >> 32];
+	struct way *w = &p->way[ticket >> 40][ticket >> 32 & 0xff];
 	uint32_t nr = (uint32_t)ticket;
 	int code;
 
