@@ -181,6 +181,12 @@ class Flight:
         self.home = home
         self.watch(self.window.device.streams.sink(home))
 
+    def watched(self, sink: Sink, token: int) -> None:
+        """As :meth:`watch_here`; C was asked already."""
+        sink.listen(token, self)
+        self.sink = sink
+        self.home = sink.home
+
     def told(self, end: End) -> None:
         """Note how it ended; also from another thread, and more than once."""
         self._note(end)

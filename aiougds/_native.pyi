@@ -408,6 +408,20 @@ class Lib:
     def ugds_stream_close(self, s: CData, force: int, /) -> int: ...
     def ugds_stream_free(self, s: CData, /) -> None: ...
     def ugds_stream_info(self, s: CData, ret: CData, /) -> int: ...
+    def ugds_stream_rw(
+        self,
+        s: CData,
+        ns: CData,
+        handle: int,
+        buf_off: int,
+        nbytes: int,
+        offset: int,
+        gpu_addr: int,
+        op: int,
+        k: CData,
+        ret: CData,
+        /,
+    ) -> int: ...
     def ugds_stream_enqueue(
         self,
         s: CData,

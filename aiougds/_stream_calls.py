@@ -8,7 +8,8 @@ from aiougds._ffi import lib
 from aiougds._gpu.streams import stream_of
 from aiougds._stream_enqueue import StreamItem, enqueue
 from aiougds._stream_group import StreamGroup
-from aiougds._stream_how import How, check_how
+from aiougds._stream_how import PLAIN, How, check_how
+from aiougds._stream_quick import enqueue_quickly
 from aiougds._window import NamespaceWindow
 
 if TYPE_CHECKING:
@@ -66,9 +67,13 @@ class StreamCalls(NamespaceWindow):
         operations wait; GPUError for what the runtime answered. Awaiting it raises
         what :meth:`read` raises, and OperationWithdrawnError after ``cancel()``.
         """
-        how = How(after, timeout_s, on_error, order, status)
+        how = (after, timeout_s, on_error, order, status)
+        if how == PLAIN and nbytes is None:
+            done = enqueue_quickly(self, stream, READ, buf, offset)
+            if done is not None:
+                return done
         item = StreamItem(READ, buf, offset, nbytes)
-        return enqueue(self, stream, (item,), how)
+        return enqueue(self, stream, (item,), How(*how))
 
     def write_on(
         self,
@@ -90,9 +95,14 @@ class StreamCalls(NamespaceWindow):
         them. Everything else is as of :meth:`read_on`, and ``fua`` as of
         :meth:`write`.
         """
-        how = How(after, timeout_s, on_error, order, status)
-        item = StreamItem(WRITE | FUA if fua else WRITE, buf, offset, nbytes)
-        return enqueue(self, stream, (item,), how)
+        op = WRITE | FUA if fua else WRITE
+        how = (after, timeout_s, on_error, order, status)
+        if how == PLAIN and nbytes is None:
+            done = enqueue_quickly(self, stream, op, buf, offset)
+            if done is not None:
+                return done
+        item = StreamItem(op, buf, offset, nbytes)
+        return enqueue(self, stream, (item,), How(*how))
 
     def on_stream(
         self,

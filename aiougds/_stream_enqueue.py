@@ -26,8 +26,7 @@ from aiougds._gpu.which import NAMES_OF, which_runtime
 from aiougds._gpu_memory import GPUMemory
 from aiougds._mapping import Mapping
 from aiougds._order import recorded
-from aiougds._pinned import PinnedMemory, RegistrationSlice
-from aiougds._stream_how import PLAIN, How, check_how, native_how
+from aiougds._stream_how import How, check_how, native_how
 from aiougds._stream_op import StreamOperation
 from aiougds._transfer import locate, whole
 
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from aiougds._window import NamespaceWindow
 
 READ: Final = lib.UGDS_OP_READ
-_NO_CELLS: Final = (None, None)
-_PLAIN: Final = ffi.new("struct ugds_stream_how *")  # C only reads it
-_UNREAD: Final = ffi.new("struct ugds_error *")
 
 
 class StreamItem(NamedTuple):
@@ -142,10 +138,6 @@ def enqueue(
 ) -> StreamOperation:
     """Put transfers on a stream as one operation."""
     window = ns._checked()
-    if len(items) == 1 and how == PLAIN:
-        quick = _quick(ns, window, stream, items[0])
-        if quick is not None:
-            return quick
     while True:
         try:
             return _enqueue_all(ns, window, stream, items, how)
@@ -234,52 +226,6 @@ def _producers(
         what = NAMES[item.op & 0xFF]
         _, made[named] = events.enter_context(recorded(named, memory, what))
     return list(made.values())
-
-
-def _quick(
-    ns: NamespaceWindow, window: Window, stream: StreamLike, item: StreamItem
-) -> StreamOperation | None:
-    """Enqueue the usual kind; None: nothing was done, and the slow way says why."""
-    op, buf, offset, nbytes = item
-    if (
-        nbytes is not None
-        or type(offset) is not int
-        or offset < 0
-        or not isinstance(buf, (RegistrationSlice, PinnedMemory))
-        or buf._reg._device is not window.device
-        or not buf.nbytes
-    ):
-        return None
-    line = window.device.streams.known(stream_of(stream))
-    memory = buf._reg._memory
-    if line is None or memory is None:
-        return None
-    start = buf._start
-    address = 0
-    if isinstance(memory, GPUMemory):
-        of = memory.found[0]
-        if of.vendor != line.vendor or of.device != line.device or memory.stream:
-            return None
-        address = memory.ptr + start
-    line.sweep()
-    native = (buf._reg._handle, start, buf.nbytes, offset, address, op, NULL, NULL)
-    transfer = Transfer(op, offset, buf.nbytes, start, memory.nbytes, _NO_CELLS)
-    flight = Flight(line, window, (transfer,), None, (ns, stream), (buf,))
-    line.flights.append(flight)
-    try:
-        array = ffi.new("struct ugds_stream_item[1]", [native])
-        code = lib.ugds_stream_enqueue(
-            line.ptr, window.ptr, array, 1, _PLAIN, flight.started, _UNREAD
-        )
-    except OverflowError:
-        return None
-    finally:
-        if not flight.token:
-            flight.refuse()
-    if code < 0:
-        return None
-    flight.watch_here()
-    return StreamOperation(flight)
 
 
 def _cell(value: object) -> Cell | None:

@@ -131,6 +131,12 @@ def stream_of(obj: object) -> StreamHandle:
     return _checked(runtime, handle, device, obj)
 
 
+def key_of(obj: object) -> tuple[Runtime | None, int, int]:
+    """Return the same as a key, quickly: handles of a default stream as they are."""
+    reader = _STREAM_READERS.get(type(obj))
+    return stream_of(obj)[:3] if reader is None else reader(obj)
+
+
 def event_of(obj: object) -> EventHandle:
     """Return the event that an object is; ArgumentTypeError when it is none."""
     kind = type(obj)
@@ -269,6 +275,7 @@ _STREAMS: Final = (
     _Known(("torch",), "cuda_stream", _attribute("cuda_stream", _of_torch)),
     _Known(("torch",), "native_handle", _attribute("native_handle", _of_torch)),
     _Known(("cupy",), "ptr", _cupy, "stream"),  # on ROCm its protocol says cuda too
+    _Known(("cuda",), "__int__", _itself("cuda"), "stream"),  # of the bindings
     _Known((), "__cuda_stream__", _protocol_stream),
     _Known(_HIP, "__int__", _itself("hip"), "stream"),
     _Known(("numba",), "handle", _HANDLE, "stream"),

@@ -147,6 +147,25 @@ int ugds_stream_enqueue(struct ugds_stream *s, struct ugds_ns *ns, const struct 
 	return answer(err, rc, &ne);
 }
 
+int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
+		   uint64_t offset, uint64_t gpu_addr, uint64_t op, struct ugds_sink *k,
+		   struct ugds_stream_started *ret)
+{
+	const struct ugds_stream_item item = { .map = map,
+					       .buf_off = buf_off,
+					       .nbytes = nbytes,
+					       .offset = offset,
+					       .gpu_addr = gpu_addr,
+					       .op = op };
+	const struct stream_how how = { 0 };
+	struct stream_started started;
+	struct nvme_err ne;
+	int rc = stream_enqueue(stream_of(s), ns_of(ns), get_item, &item, 1, &how, &started, &ne);
+
+	*ret = (struct ugds_stream_started){ started.token, started.event, started.item, started.gpu_code };
+	return rc || !k ? rc : sink_watch(stream_of(s), started.token, sink_of(k)) < 0;
+}
+
 int ugds_stream_state(struct ugds_stream *s, uint64_t token, struct ugds_stream_result *ret)
 {
 	return stream_state(stream_of(s), token, (struct stream_result *)(void *)ret);

@@ -120,6 +120,10 @@ int ugds_stream_info(struct ugds_stream *s, struct ugds_stream_info *ret);
 int ugds_stream_enqueue(struct ugds_stream *s, struct ugds_ns *ns, const struct ugds_stream_item *items,
 			uint32_t n, const struct ugds_stream_how *how, struct ugds_stream_started *ret,
 			struct ugds_error *err);
+/* The same for one plain transfer, of whose end @k (or NULL) is told. 1: it was enqueued, but nobody is told. */
+int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
+		   uint64_t offset, uint64_t gpu_addr, uint64_t op, struct ugds_sink *k,
+		   struct ugds_stream_started *ret);
 /* How it is. -ENOENT: released. */
 int ugds_stream_state(struct ugds_stream *s, uint64_t token, struct ugds_stream_result *ret);
 /* 1: withdrawn; 0: too late, or unknown. */
