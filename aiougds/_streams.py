@@ -84,13 +84,15 @@ class StreamLine:
                 break
         while self.flights:
             flight = self.flights[0]
-            if not flight.is_over():
+            end = flight.end
+            if (end is None or not end.over) and not flight.is_over():
                 return
             try:
                 self.flights.remove(flight)
             except ValueError:
                 continue
             flight.land()
+
 
 
 class _Thread:
@@ -136,14 +138,14 @@ class Streams:
 
     # ---- use ----
 
-    def known(self, stream: StreamHandle) -> StreamLine | None:
+    def known(self, key: tuple[Runtime | None, int, int]) -> StreamLine | None:
         """Return the line that such a stream had the last time, unasked.
 
         Not of default streams, which are whatever is current. A handle that is another
         stream's now is refused by the runtime, or by C while something of the old one
         is not over, and then looked up by :meth:`line`.
         """
-        line = self._known.get(stream[:3])
+        line = self._known.get(key)
         return None if line is None or line.closed else line
 
     def line(
@@ -270,8 +272,10 @@ class Streams:
             return
         line.sweep()
         line.closed = True
-        while line.flights:  # loops that ended were told nothing
-            line.flights.popleft().land()
+        while line.flights:  # their loops were not told yet, or ended
+            flight = line.flights.popleft()
+            flight.is_over()  # and notes how it ended
+            flight.land()
         self._forget_line(line)
         self._retired.remove(line)  # C frees it with the last that knows it
 

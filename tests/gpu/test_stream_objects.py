@@ -196,6 +196,7 @@ def streams_and_events() -> list[tuple[str, object, object]]:
     ]
 
 
+@pytest.mark.software  # of hip-python too
 @pytest.mark.parametrize("kind", range(6))
 def test_a_stream_is_no_event_nor_the_reverse(kind: int) -> None:
     """A driver that is given one for the other reads what is not there."""
@@ -208,6 +209,7 @@ def test_a_stream_is_no_event_nor_the_reverse(kind: int) -> None:
         stream_of(event)
 
 
+@pytest.mark.software
 def test_other_things_that_have_a_handle_are_neither() -> None:
     """Contexts and addresses of the bindings, buffers of cuda.core, HIP's pointers."""
     driver = importlib.import_module("cuda.bindings.driver")
