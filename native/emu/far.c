@@ -94,7 +94,7 @@ static uint16_t advance(struct emu_actor *a, struct emu_job *job, bool again)
 	do {
 		how = emu_piece_next(a, job, again, &c);
 		if (how == TOOK && !a->nowait)
-			emu_kick(a->e, 0);
+			emu_kick_others(a->e);
 		if (how == TOOK_AGAIN)
 			st = EMU_STATUS_AGAIN;
 		else if (how != TOOK_NONE)
@@ -127,7 +127,7 @@ static bool help(struct emu_actor *a, struct emu_stage *r)
 		return false;
 	how = emu_piece_next(a, job, false, &c);
 	if (how == TOOK)
-		emu_kick(a->e, 0);
+		emu_kick_others(a->e);
 	if (how != TOOK_NONE) {
 		emu_piece_begin(a, job, c);
 		emu_stay_warm(a);

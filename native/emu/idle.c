@@ -53,6 +53,14 @@ void emu_kick(struct emu_ctrl *e, uint32_t qid)
 	emu_kick_fenced(e, qid);
 }
 
+void emu_kick_others(struct emu_ctrl *e)
+{
+	emu_full_fence();
+	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
+	    !atomic_load_explicit(&e->spinner, memory_order_relaxed))
+		emu_wake_one(e);
+}
+
 static bool take_permit(struct emu_ctrl *e)
 {
 	uint32_t n = atomic_load_explicit(&e->permits, memory_order_seq_cst);

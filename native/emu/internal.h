@@ -448,6 +448,8 @@ struct emu_sq *emu_arbitrate(struct emu_actor *a, uint32_t *ret_max);
 bool emu_pass(struct emu_actor *a);
 void emu_idle(struct emu_actor *a);
 void emu_stay_warm(struct emu_actor *a);
+/* A device thread has found more than it can do: it is no host, out of whose way others keep. */
+void emu_kick_others(struct emu_ctrl *e);
 void emu_wake_one(struct emu_ctrl *e);
 
 #endif

@@ -74,7 +74,7 @@ static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 	/* enough for another thread: wake one, which may wake the next; and copies are looked after */
 	if (atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
 	    (emu_work_left(a, sq) || emu_far_any(e)))
-		emu_kick(e, sq->qid);
+		emu_kick_others(e);
 	if (e->nodata && sq->qid) {
 		emu_lock(&sq->cq->lock);
 		a->kept_cq = sq->cq;
@@ -108,7 +108,7 @@ static bool run_timers(struct emu_actor *a)
 		/* it may take its time on a file: others see to what else is due */
 		if (!e->nodata && atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
 		    (emu_work_pending(a) || emu_far_any(e)))
-			emu_kick(e, c.sq->qid);
+			emu_kick_others(e);
 		emu_run(a, &c);
 		emu_gather_begin(a);
 		emu_actor_release(a);
