@@ -15,7 +15,7 @@
 #include "emu/internal.h"
 
 #define EMU_FAR_PIECE (512u << 10) /* bytes of a piece at most: one is read while another is copied */
-#define EMU_FAR_PIECE_LONE (256u << 10) /* and while few commands are under way */
+#define EMU_FAR_PIECE_LONE (128u << 10) /* and while few commands are under way */
 #define EMU_FAR_LONE 3u
 #define EMU_FAR_LIGHT \
 	(64u << 10) /* a read that is served at once: its copy costs no more than waking a thread */

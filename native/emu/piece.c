@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "support/barrier.h"
+
 #define TRANSFER_ERROR NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_DATA_TRANSFER)
 #define ABORTED NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_REQUESTED)
 
@@ -174,6 +176,8 @@ uint16_t emu_piece_begin(struct emu_actor *a, struct emu_job *job, struct emu_ch
 	uint16_t st = job->opcode == NVME_IO_READ ? fill(a, job, c) : 0;
 
 	if (!st) {
+		if (job->opcode == NVME_IO_READ)
+			cache_demote(c->near, c->nbytes);
 		/* the job may be over from here on, for whoever does not hold it */
 		emu_gather_add(a, c, job->opcode != NVME_IO_READ);
 		return 0;

@@ -3,6 +3,8 @@
 #ifndef SUPPORT_BARRIER_H
 #define SUPPORT_BARRIER_H
 
+#include <stddef.h>
+
 #if defined(__x86_64__)
 /* Stores to write-back memory are seen in order, and before a later uncached store. */
 #define dma_wmb() __asm__ volatile("" ::: "memory")
@@ -20,5 +22,21 @@
 #else
 #error "aiougds knows the memory ordering of x86-64 and aarch64 only"
 #endif
+
+/*
+ * What was just written goes on to a device: out of this processor's own cache, where the device's reads would have to
+ * look for it line by line. A hint; processors that do not know it do nothing.
+ */
+static inline void cache_demote(const void *p, size_t nbytes)
+{
+#if defined(__x86_64__)
+	for (size_t i = 0; i < nbytes; i += 64)
+		/* cldemote, which older assemblers do not know */
+		__asm__ volatile(".byte 0x0f, 0x1c, 0x00" : : "a"((const char *)p + i));
+#else
+	(void)p;
+	(void)nbytes;
+#endif
+}
 
 #endif
