@@ -98,7 +98,7 @@ class DeviceMemory(Memory):
         self._offset = offset
         self._peer = peer
         # Of a GPU: vendor, device and context, for what has to be flushed there.
-        self.place = (0, 0, 0)
+        self.place: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def what(self) -> str:
