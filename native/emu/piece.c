@@ -174,10 +174,12 @@ uint16_t emu_piece_begin(struct emu_actor *a, struct emu_job *job, struct emu_ch
 {
 	struct emu_stage *r = job->map->stage;
 	uint16_t st = job->opcode == NVME_IO_READ ? fill(a, job, c) : 0;
+	uint32_t nbytes = c->nbytes;
 
 	if (!st) {
-		if (job->opcode == NVME_IO_READ)
-			cache_demote(c->near, c->nbytes);
+		/* of a small one it costs more than it saves */
+		if (job->opcode == NVME_IO_READ && nbytes >= EMU_FAR_PIECE_LONE)
+			cache_demote(c->near, nbytes);
 		/* the job may be over from here on, for whoever does not hold it */
 		emu_gather_add(a, c, job->opcode != NVME_IO_READ);
 		return 0;
