@@ -94,7 +94,6 @@ class StreamLine:
             flight.land()
 
 
-
 class _Thread:
     """A thread, as long as it runs. Its identifier may be another's after that."""
 
