@@ -26,9 +26,11 @@ SANITIZERS = ("none", "address,undefined", "thread")
 # worth a look, for a test that is right only most of the time has found something.
 AGAIN = ("--reruns", "1", "-r", "fER")
 # A third of a test and more is waiting: three for two processors. Whole files, for what
-# is made once for a file; the long ones are not the last.
+# is made once for a file; the long ones are not the last. A worker that dies ends the
+# run: one that took its place was seen to leave both waiting for ever.
 WORKERS = max(1, min(len(os.sched_getaffinity(0)) * 3 // 2, 8))
 BESIDE = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder")
+BESIDE += ("--max-worker-restart", "0")
 
 # Without it, aiougds/ of the source tree would hide the wheel from child processes.
 SAFE = {"PYTHONSAFEPATH": "1"}
