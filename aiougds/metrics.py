@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from aiougds._controller import Controller
+    import aiougds
     from aiougds._device import Device
     from aiougds._stats import Statistics
     from aiougds._tallies import LatencyHistogram
@@ -87,7 +87,7 @@ class ControllerCollector(Collector):
     their submission to their completion; with ``statistics=False`` there are none.
     """
 
-    def __init__(self, *controllers: Controller) -> None:
+    def __init__(self, *controllers: aiougds.Controller) -> None:
         self._devices = [controller._device for controller in controllers]
 
     def collect(self) -> Iterable[Metric]:
