@@ -137,10 +137,6 @@ static int memops(struct stream *s, const struct gpu_memop *ops, uint32_t n)
 	return s->rt->memops(s->handle, ops, n);
 }
 
-/*
- * A chunk's slot is free for a copy out once the chunk @slots before is done; a chunk whose copies come behind done frees
- * it in the stream's order by itself.
- */
 /* A small read is over sooner than the stream would have been told to wait for it. */
 static bool over_soon(struct stream *s, const struct stream_op *op)
 {
@@ -159,6 +155,10 @@ static bool over_soon(struct stream *s, const struct stream_op *op)
 	return true;
 }
 
+/*
+ * A chunk's slot is free for a copy out once the chunk @slots before is done; a chunk whose copies come behind done frees
+ * it in the stream's order by itself.
+ */
 static int push_chunk(struct stream *s, struct stream_op *op, uint32_t seq, struct stream_cursor *at)
 {
 	struct gpu_memop m[MOST_MEMOPS];
