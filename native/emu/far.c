@@ -7,9 +7,7 @@
 
 #include "emu/power.h"
 
-#define TRANSFER_ERROR NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_DATA_TRANSFER)
 #define INTERNAL NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_INTERNAL)
-#define ABORTED NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_REQUESTED)
 #define NAP_NS (20 * NSEC_PER_USEC)
 
 bool emu_far_light(struct emu_ctrl *e, const struct nvme_sqe *s)
@@ -170,7 +168,7 @@ uint16_t emu_far_start(struct emu_actor *a, const struct emu_cmd *c)
 		return st;
 	emu_actor_release(a);
 	if (!emu_translate(a, le64_get(s->prp1), EMU_FAR(perm)))
-		return TRANSFER_ERROR;
+		return FAR_TRANSFER_ERROR;
 	m = a->hold[0].map;
 	job = emu_job_get(e, c);
 	if (!job) {
@@ -222,9 +220,9 @@ static void piece_over(struct emu_actor *a, struct emu_stage *r, struct emu_chun
 	bool over, kick;
 
 	if (c->failed)
-		st = TRANSFER_ERROR;
+		st = FAR_TRANSFER_ERROR;
 	else if (job->opcode != NVME_IO_READ && !c->spoiled)
-		st = emu_far_stopped(job->e) ? ABORTED : land(a, job, c);
+		st = emu_far_stopped(job->e) ? FAR_ABORTED : land(a, job, c);
 	pthread_mutex_lock(&r->lock);
 	if (st && !job->status) {
 		job->status = st;

@@ -14,6 +14,8 @@
 
 #include "emu/internal.h"
 
+#define FAR_TRANSFER_ERROR NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_DATA_TRANSFER)
+#define FAR_ABORTED NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_REQUESTED)
 #define EMU_FAR_PIECE (512u << 10) /* bytes of a piece at most: one is read while another is copied */
 #define EMU_FAR_PIECE_LONE (128u << 10) /* and while few commands are under way */
 #define EMU_FAR_LONE 3u

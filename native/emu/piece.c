@@ -6,9 +6,6 @@
 
 #include "support/barrier.h"
 
-#define TRANSFER_ERROR NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_DATA_TRANSFER)
-#define ABORTED NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_ABORT_REQUESTED)
-
 uint64_t emu_piece_bytes(const struct emu_job *job)
 {
 	const struct emu_ctrl *e = job->e;
@@ -35,16 +32,16 @@ static uint16_t walk(struct emu_actor *a, struct emu_job *job, uint64_t *ret_byt
 	/* one registration for a command; what shares its first and last IO page is not reached */
 	for (uint32_t i = 0; i < a->nr_hold; i++)
 		if (a->hold[i].map->stage && a->hold[i].map != m)
-			return TRANSFER_ERROR;
+			return FAR_TRANSFER_ERROR;
 	for (uint32_t i = 0; i < a->nr_iov; i++) {
 		lo = (uintptr_t)a->iov[i].iov_base;
 		if (lo < m->far_lo || lo + a->iov[i].iov_len > m->far_hi) {
 			emu_fault_note(a);
-			return TRANSFER_ERROR;
+			return FAR_TRANSFER_ERROR;
 		}
 	}
 	/* pieces are whole blocks: a raw host's scattered pages may be more than one walk takes */
-	return *ret_bytes == most ? 0 : TRANSFER_ERROR;
+	return *ret_bytes == most ? 0 : FAR_TRANSFER_ERROR;
 }
 
 static void wait_for_room(struct emu_stage *r, struct emu_job *job, bool first)
@@ -139,7 +136,7 @@ enum emu_took emu_piece_next(struct emu_actor *a, struct emu_job *job, bool agai
 	st = job->status;
 	pthread_mutex_unlock(&r->lock);
 	if (!st && emu_far_stopped(job->e))
-		st = ABORTED;
+		st = FAR_ABORTED;
 	before = job->walk;
 	if (!st)
 		st = walk(a, job, &got);

@@ -41,6 +41,9 @@ struct far {
 	_Atomic uint32_t fail_in; /* the same for calls, whose copies fail on their way */
 	uint32_t bad; /* what the controller must not do */
 	_Atomic uint64_t calls, copies, polls;
+	_Atomic int64_t begin_ns; /* what it takes to begin a copy */
+	pthread_t who[8]; /* threads that began some */
+	uint32_t nr_who;
 };
 
 static inline uint64_t far_rand(struct far *f)
@@ -98,14 +101,29 @@ static bool far_wrong(struct far *f, const struct emu_copy *c)
 	return false;
 }
 
+/* Locked. */
+static void far_note_thread(struct far *f)
+{
+	uint32_t i = 0;
+
+	while (i < f->nr_who && !pthread_equal(f->who[i], pthread_self()))
+		i++;
+	if (i == f->nr_who && i < ARRAY_SIZE(f->who))
+		f->who[f->nr_who++] = pthread_self();
+}
+
 static uint32_t far_copy(void *place, bool out, const struct emu_copy *c, uint32_t n, uint64_t *ret_ticket,
 			 uint32_t *ret_why)
 {
 	struct far *f = place;
 	struct far_op *op = malloc(sizeof(*op));
+	const struct timespec rest = { 0, f->begin_ns };
 	uint32_t k = 0;
 
+	if (f->begin_ns)
+		nanosleep(&rest, NULL);
 	pthread_mutex_lock(&f->lock);
+	far_note_thread(f);
 	atomic_fetch_add(&f->calls, 1);
 	for (; k < n; k++) {
 		if (f->refuse_in && !--f->refuse_in)

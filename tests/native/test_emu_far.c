@@ -369,6 +369,38 @@ static void no_data(void)
 	far_done(&f);
 }
 
+/* While one thread begins the copy of a piece, others read the pieces behind it: of a read, not of a write. */
+static void shared(void)
+{
+	struct emu_params p = params();
+	struct dma d, list;
+	struct host h;
+	struct far f;
+	struct hq q;
+	bool good;
+
+	p.threads = 4;
+	far_new(&f, FAR_BYTES);
+	far_host(&h, &f, &p);
+	host_queue(&h, &q, 1, 16);
+	d = far_map(&h, &f, 0, FAR_BYTES, DMA_RW);
+	list = dma_new(&h, 8 * PAGE, EMU_DMA_READ);
+	disk_fill(&h, &q, 0, 4 * MIB, 900);
+	f.begin_ns = NSEC_PER_MSEC;
+	f.nr_who = 0;
+	good = !far_rw(&h, &q, NVME_IO_READ, 0, &d, 0, 4 * MIB, &list, NULL);
+	ok(good && !memcmp(f.mem, disk_image, 4 * MIB), "a read of 4 MiB, its copies begun slowly");
+	ok(f.nr_who > 1, "%u threads began them", f.nr_who);
+	f.nr_who = 0;
+	good = !far_rw(&h, &q, NVME_IO_WRITE, 4 * MIB, &d, 0, 4 * MIB, &list, NULL);
+	ok(good && f.nr_who == 1, "those of a write: %u", f.nr_who);
+	dma_free(&h, &list);
+	dma_unmap(&h, &d);
+	hq_done(&h, &q);
+	host_close(&h);
+	far_done(&f);
+}
+
 int main(void)
 {
 	disk_image = calloc(1, DISK);
@@ -381,6 +413,7 @@ int main(void)
 	failures(false);
 	stepping();
 	no_data();
+	shared();
 	free(disk_image);
 	return done_testing();
 }
