@@ -14,14 +14,9 @@ from gpu.vendors import done
 
 WORD: Final = 4
 _MANY: Final = 2654435761  # of Knuth: neighbours have nothing in common
-_PTX: Final = b"""
-.version 6.0
-.target sm_50
-.address_size 64
-
-.visible .entry check(.param .u64 data, .param .u64 first, .param .u32 count,
-                      .param .u64 wrong)
-{
+# Registers, and the loop of a grid over the words: %d4 is a word's address, %r8 what
+# belongs there.
+_EACH_WORD: Final = """
     .reg .pred %p<3>;
     .reg .b32 %r<12>;
     .reg .b64 %d<8>;
@@ -34,13 +29,11 @@ _PTX: Final = b"""
     ld.param.u64 %d1, [data];
     ld.param.u64 %d2, [first];
     ld.param.u32 %r6, [count];
-    ld.param.u64 %d3, [wrong];
 again:
     setp.ge.u32 %p1, %r4, %r6;
     @%p1 bra over;
     mul.wide.u32 %d4, %r4, 4;
     add.u64 %d4, %d1, %d4;
-    ld.global.u32 %r7, [%d4];
     cvt.u64.u32 %d5, %r4;
     add.u64 %d5, %d2, %d5;
     cvt.u32.u64 %r8, %d5;
@@ -48,51 +41,35 @@ again:
     shr.u64 %d6, %d5, 15;
     cvt.u32.u64 %r9, %d6;
     xor.b32 %r8, %r8, %r9;
+"""
+_NEXT_WORD: Final = """
+    add.u32 %r4, %r4, %r5;
+    bra again;
+over:
+    ret;
+"""
+_PTX: Final = f"""
+.version 6.0
+.target sm_50
+.address_size 64
+
+.visible .entry check(.param .u64 data, .param .u64 first, .param .u32 count,
+                      .param .u64 wrong)
+{{{_EACH_WORD}
+    ld.global.u32 %r7, [%d4];
     setp.eq.u32 %p2, %r7, %r8;
     @%p2 bra right;
+    ld.param.u64 %d3, [wrong];
     atom.global.add.u32 %r10, [%d3], 1;
-right:
-    add.u32 %r4, %r4, %r5;
-    bra again;
-over:
-    ret;
-}
+right:{_NEXT_WORD}}}
 
 .visible .entry make(.param .u64 data, .param .u64 first, .param .u32 count)
-{
-    .reg .pred %p<2>;
-    .reg .b32 %r<12>;
-    .reg .b64 %d<8>;
-    mov.u32 %r1, %ctaid.x;
-    mov.u32 %r2, %ntid.x;
-    mov.u32 %r3, %tid.x;
-    mad.lo.u32 %r4, %r1, %r2, %r3;
-    mov.u32 %r5, %nctaid.x;
-    mul.lo.u32 %r5, %r5, %r2;
-    ld.param.u64 %d1, [data];
-    ld.param.u64 %d2, [first];
-    ld.param.u32 %r6, [count];
-again:
-    setp.ge.u32 %p1, %r4, %r6;
-    @%p1 bra over;
-    mul.wide.u32 %d4, %r4, 4;
-    add.u64 %d4, %d1, %d4;
-    cvt.u64.u32 %d5, %r4;
-    add.u64 %d5, %d2, %d5;
-    cvt.u32.u64 %r8, %d5;
-    mul.lo.u32 %r8, %r8, 0x9E3779B1;
-    shr.u64 %d6, %d5, 15;
-    cvt.u32.u64 %r9, %d6;
-    xor.b32 %r8, %r8, %r9;
+{{{_EACH_WORD}
     st.global.u32 [%d4], %r8;
-    add.u32 %r4, %r4, %r5;
-    bra again;
-over:
-    ret;
-}
+{_NEXT_WORD}}}
 
 .visible .entry spin(.param .u64 nanoseconds)
-{
+{{
     .reg .pred %p<2>;
     .reg .b64 %d<5>;
     ld.param.u64 %d1, [nanoseconds];
@@ -103,8 +80,8 @@ again:
     setp.lt.u64 %p1, %d3, %d1;
     @%p1 bra again;
     ret;
-}
-\0"""
+}}
+\0""".encode()
 
 
 def pattern_words(first: int, count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
