@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from array import array
 
 import pytest
@@ -119,8 +120,13 @@ async def test_copies_of_ours_wait_for_no_default_stream(
     async with world.open(emu=SMALL) as ns:
         await ns.write(stored, offset=0)
         gpu.soft.kernel(0)
+        ended = []
+        rescue = threading.Timer(5, lambda: ended.append(gpu.soft.end_kernels()))
+        rescue.start()
         obj = (ptr + 1, 1000, gpu.name)
         assert await ns.read(obj, offset=7, edges="bounce") == 1000
+        rescue.cancel()
+        assert not ended, "it waited for the kernel"
         assert gpu.get(ptr, 1008) == b"\xee" + stored[7:1007] + b"\xee" * 7
         gpu.soft.end_kernels()
 
