@@ -22,6 +22,7 @@ from helpers.world import World
 from hypothesis import HealthCheck, settings
 from soft_gpu.fixtures import (  # noqa: F401 (fixtures)
     pytest_runtest_makereport,
+    reserve_rocm,
     soft_cuda,
     soft_cuda_library,
     soft_gpu,
@@ -62,6 +63,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "few: on four worlds that cover every value")
+    if not config.getoption("--real-gpu"):
+        reserve_rocm(config)
 
 
 def pytest_collection_modifyitems(

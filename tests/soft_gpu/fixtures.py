@@ -8,12 +8,14 @@ driver does.
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from soft_gpu.build import build
+from soft_gpu.build import LIBRARIES, build
 from soft_gpu.control import SoftGPU
 
 FAILED = pytest.StashKey[bool]()
@@ -27,15 +29,27 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
-@pytest.fixture(scope="session")
-def soft_libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Both libraries, built once."""
-    folder = tmp_path_factory.mktemp("soft-gpu")
-    built = build(folder)
-    # Where hip-python looks first. It wants a name without a version, which no loaded
-    # library has; libcuda.so.1 is found by its own.
+def reserve_rocm(config: pytest.Config) -> None:
+    """Name the place of the HIP library before anything looks for it.
+
+    hip-python looks once in a process, and only at what exists: a test that has it
+    look before the library is built would hide it from all tests behind it. It wants
+    a name without a version, which no loaded library has; libcuda.so.1 is found by its
+    own.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="soft-gpu-"))
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    for name in LIBRARIES["hip"].links:
+        place = folder / "lib" / name
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
     os.environ["ROCM_PATH"] = str(folder)
-    return built
+
+
+@pytest.fixture(scope="session")
+def soft_libraries() -> dict[str, Path]:
+    """Both libraries, built once."""
+    return build(Path(os.environ["ROCM_PATH"]))
 
 
 def _loaded(vendor: str, libraries: dict[str, Path]) -> SoftGPU:
