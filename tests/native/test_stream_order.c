@@ -245,7 +245,7 @@ static void at_once(struct rig *r)
 	by_default = gated_open(r);
 	fake.ordered = false;
 	ended(r, g, put(r, g, item(r, UGDS_OP_READ, 0, 4 * KIB, 0)));
-	ended(r, by_default, put(r, by_default, item(r, UGDS_OP_READ, 0, 4 * KIB, 0)));
+	ended(r, by_default, put(r, by_default, item(r, UGDS_OP_READ, 64 * KIB, 4 * KIB, 0)));
 	fake_sync(g.fs, 5 * SEC);
 	fake_sync(by_default.fs, 5 * SEC);
 	for (int i = 0; i < FAKE_CONNECTIONS; i++) {
@@ -254,7 +254,7 @@ static void at_once(struct rig *r)
 	}
 	first = put(r, g, item(r, UGDS_OP_READ, 0, 4 * KIB, 0));
 	second = put(r, g, item(r, UGDS_OP_READ, 0, 4 * KIB, 0));
-	ordered = put(r, by_default, item(r, UGDS_OP_READ, 0, 4 * KIB, 0));
+	ordered = put(r, by_default, item(r, UGDS_OP_READ, 64 * KIB, 4 * KIB, 0));
 	for (int i = 0; i < 5000 && now.state == STREAM_WAITING; i++) {
 		ugds_stream_state(g.s, first, &now);
 		fake_rest(MS);
