@@ -140,6 +140,7 @@ class Namespace(StreamCalls):
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
+        policy: Policy | PolicyName | None = None,
         mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
@@ -150,7 +151,7 @@ class Namespace(StreamCalls):
     ) -> int:
         """Read into ``buf``; as :meth:`aiougds.Namespace.read`."""
         plain = nbytes is None and mode is None and timeout_s is None
-        plain = plain and io_class is None and self._ns._how.policy is None
+        plain = plain and io_class is None and policy is self._ns._how.policy is None
         if plain and stream is None and after is None:
             done = self._quick(buf, offset, self._ns._read_op)
             if done is not None:
@@ -161,6 +162,7 @@ class Namespace(StreamCalls):
                 buf,
                 offset=offset,
                 nbytes=nbytes,
+                policy=policy,
                 mode=mode,
                 io_class=io_class,
                 timeout_s=timeout_s,
@@ -178,6 +180,7 @@ class Namespace(StreamCalls):
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
         fua: bool = False,
+        policy: Policy | PolicyName | None = None,
         mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
@@ -187,7 +190,7 @@ class Namespace(StreamCalls):
     ) -> int:
         """Write from ``buf``; as :meth:`aiougds.Namespace.write`."""
         plain = nbytes is None and mode is None and timeout_s is None
-        plain = plain and io_class is None and self._ns._how.policy is None
+        plain = plain and io_class is None and policy is self._ns._how.policy is None
         if plain and stream is None and after is None:
             done = self._quick(buf, offset, self._ns._write_op | (FUA if fua else 0))
             if done is not None:
@@ -199,6 +202,7 @@ class Namespace(StreamCalls):
                 offset=offset,
                 nbytes=nbytes,
                 fua=fua,
+                policy=policy,
                 mode=mode,
                 io_class=io_class,
                 timeout_s=timeout_s,
@@ -214,6 +218,7 @@ class Namespace(StreamCalls):
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
+        policy: Policy | PolicyName | None = None,
         mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
@@ -226,6 +231,7 @@ class Namespace(StreamCalls):
                 buf,
                 offset=offset,
                 nbytes=nbytes,
+                policy=policy,
                 mode=mode,
                 io_class=io_class,
                 timeout_s=timeout_s,
@@ -290,6 +296,8 @@ class Namespace(StreamCalls):
         offsets: Buffer | None = None,
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
         stream: object = None,
@@ -303,6 +311,8 @@ class Namespace(StreamCalls):
                 offsets=offsets,
                 nbytes=nbytes,
                 buf_offsets=buf_offsets,
+                policy=policy,
+                mode=mode,
                 io_class=io_class,
                 timeout_s=timeout_s,
                 stream=stream,
@@ -320,6 +330,8 @@ class Namespace(StreamCalls):
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
         fua: bool = False,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
         stream: object = None,
@@ -333,6 +345,8 @@ class Namespace(StreamCalls):
                 offsets=offsets,
                 nbytes=nbytes,
                 buf_offsets=buf_offsets,
+                policy=policy,
+                mode=mode,
                 io_class=io_class,
                 fua=fua,
                 timeout_s=timeout_s,

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from aiougds._cells import Cell, StatusCell
     from aiougds._gpu.streams import After, StreamLike
     from aiougds._namespace import Namespace as AsyncNamespace
+    from aiougds._options import IoClass, Mode, PolicyName
     from aiougds._pinned import PinnedMemory, RegistrationSlice
+    from aiougds._policy import Policy
     from aiougds._stream_calls import OnError, Order
     from aiougds._stream_group import StreamGroup
     from aiougds._stream_op import StreamOperation
@@ -32,6 +34,9 @@ class StreamCalls:
         *,
         offset: SupportsIndex | Cell,
         nbytes: SupportsIndex | Cell | None = None,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
@@ -44,6 +49,9 @@ class StreamCalls:
             buf,
             offset=offset,
             nbytes=nbytes,
+            policy=policy,
+            mode=mode,
+            io_class=io_class,
             after=after,
             timeout_s=timeout_s,
             on_error=on_error,
@@ -59,6 +67,9 @@ class StreamCalls:
         offset: SupportsIndex | Cell,
         nbytes: SupportsIndex | Cell | None = None,
         fua: bool = False,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
@@ -72,6 +83,9 @@ class StreamCalls:
             offset=offset,
             nbytes=nbytes,
             fua=fua,
+            policy=policy,
+            mode=mode,
+            io_class=io_class,
             after=after,
             timeout_s=timeout_s,
             on_error=on_error,
@@ -83,6 +97,9 @@ class StreamCalls:
         self,
         stream: StreamLike,
         *,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
@@ -92,6 +109,9 @@ class StreamCalls:
         """Return a set of transfers; as :meth:`aiougds.Namespace.on_stream`."""
         return self._ns.on_stream(
             stream,
+            policy=policy,
+            mode=mode,
+            io_class=io_class,
             after=after,
             timeout_s=timeout_s,
             on_error=on_error,

@@ -12,6 +12,7 @@ from aiougds._ffi import PENDING, lib, seconds_to_ns
 from aiougds._namespace_memory import NamespaceMemory
 from aiougds._options import one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice
+from aiougds._policy import NOTHING_SAID, Said
 from aiougds._quick import start_many
 from aiougds._registration import Registration
 from aiougds._stream_calls import StreamCalls
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from aiougds._errors import UGDSError
     from aiougds._ffi import Record
     from aiougds._gpu.streams import After
-    from aiougds._options import Edges, IoClass, Mode
+    from aiougds._options import Edges, IoClass, Mode, PolicyName
+    from aiougds._policy import Policy
 
 READ: Final = lib.UGDS_OP_READ
 WRITE: Final = lib.UGDS_OP_WRITE
@@ -62,6 +64,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
+        policy: Policy | PolicyName | None = None,
         mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
@@ -75,7 +78,8 @@ class Namespace(NamespaceMemory, StreamCalls):
         ``offset`` and length are whole blocks; with ``edges="bounce"`` any bytes.
         Memory that is not registered is pinned for the time of the call, or refused
         with ``jit=False``. Returns the bytes read; zero-length reads send nothing.
-        ``mode`` and ``io_class`` say how it is awaited and scheduled (:meth:`using`).
+        ``policy``, ``mode`` and ``io_class`` say how it is awaited and scheduled, as of
+        :meth:`using`.
 
         With ``stream``, a GPU stream (of torch, CuPy, cuda.core, or its handle), it
         starts when what is queued there now has ended: that work may still use the old
@@ -98,6 +102,7 @@ class Namespace(NamespaceMemory, StreamCalls):
             and channel.thread == get_ident()
             and channel.running()
             and nbytes is None
+            and policy is None
             and mode is None
             and io_class is None
             and stream is None
@@ -139,7 +144,7 @@ class Namespace(NamespaceMemory, StreamCalls):
                     raise self.failed(failed, READ, buf, offset, timeout_s)
         one_of("edges", edges, _EDGES)
         size = getattr(buf, "nbytes", None) if nbytes is None else nbytes
-        op = READ | self._planned("read", mode, io_class, offset, size)
+        op = READ | self._planned("read", Said(policy, mode, io_class), offset, size)
         return await transfer(
             self._window,
             buf,
@@ -160,6 +165,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
         fua: bool = False,
+        policy: Policy | PolicyName | None = None,
         mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
@@ -184,6 +190,7 @@ class Namespace(NamespaceMemory, StreamCalls):
             and channel.thread == get_ident()
             and channel.running()
             and nbytes is None
+            and policy is None
             and mode is None
             and io_class is None
             and stream is None
@@ -223,7 +230,7 @@ class Namespace(NamespaceMemory, StreamCalls):
                 if failed is not None:
                     raise self.failed(failed, op, buf, offset, timeout_s)
         size = getattr(buf, "nbytes", None) if nbytes is None else nbytes
-        op |= self._planned("write", mode, io_class, offset, size)
+        op |= self._planned("write", Said(policy, mode, io_class), offset, size)
         return await transfer(
             self._window,
             buf,
@@ -263,6 +270,7 @@ class Namespace(NamespaceMemory, StreamCalls):
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex | None = None,
+        policy: Policy | PolicyName | None = None,
         mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
@@ -274,7 +282,8 @@ class Namespace(NamespaceMemory, StreamCalls):
         CapabilityError where the controller lacks Compare (NVM command set, clause
         3.2.1). Everything else is as of :meth:`read`.
         """
-        flags = self._planned("compare", mode, io_class, offset, nbytes)
+        said = Said(policy, mode, io_class)
+        flags = self._planned("compare", said, offset, nbytes)
         op = lib.UGDS_OP_COMPARE | flags
         return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
 
@@ -329,7 +338,7 @@ class Namespace(NamespaceMemory, StreamCalls):
     ) -> int:
         at, length = whole(offset, "offset"), whole(nbytes, "nbytes")
         window = self._checked()
-        op |= self._planned(NAMES[op & 0xFF], None, None, at, length)
+        op |= self._planned(NAMES[op & 0xFF], offset=at, nbytes=length)
         return await plain(window, op, at, length, timeout_s)
 
     # ---- many at once ----
@@ -343,6 +352,8 @@ class Namespace(NamespaceMemory, StreamCalls):
         offsets: Buffer | None = None,
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
         stream: object = None,
@@ -361,11 +372,12 @@ class Namespace(NamespaceMemory, StreamCalls):
         """
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
+        said = Said(policy, mode, io_class)
         here = channel.thread == get_ident() and channel.running()
-        if here and stream is None and after is None and io_class is None:
+        if here and stream is None and after is None and said == NOTHING_SAID:
             done = start_many(channel, self._window, self._read_op, *args)
             return done if isinstance(done, list) else await done
-        op = READ | self._planned("read_many", None, io_class)
+        op = READ | self._planned("read_many", said)
         return await read_or_write_many(self._window, op, *args, stream, after)
 
     async def write_many(
@@ -378,6 +390,8 @@ class Namespace(NamespaceMemory, StreamCalls):
         nbytes: int | None = None,
         buf_offsets: Buffer | None = None,
         fua: bool = False,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
         stream: object = None,
@@ -387,11 +401,12 @@ class Namespace(NamespaceMemory, StreamCalls):
         op = WRITE | FUA if fua else WRITE
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
+        said = Said(policy, mode, io_class)
         here = channel.thread == get_ident() and channel.running()
-        if here and stream is None and after is None and io_class is None:
+        if here and stream is None and after is None and said == NOTHING_SAID:
             done = start_many(channel, self._window, op | self._flags, *args)
             return done if isinstance(done, list) else await done
-        op |= self._planned("write_many", None, io_class)
+        op |= self._planned("write_many", said)
         return await read_or_write_many(self._window, op, *args, stream, after)
 
     def batch(self, capacity: int = 128) -> Batch:

@@ -29,6 +29,14 @@ MODE_FLAGS: Final[dict[Mode, int]] = {
     "poll": lib.UGDS_F_POLL,
 }
 
+STREAM_FLAGS: Final[dict[Mode, int]] = {
+    "adaptive": 0,
+    "inline": 0,
+    "interrupt": lib.UGDS_F_NOSPIN,
+    "poll": lib.UGDS_F_POLL,
+}
+ASK: Final = -1  # in their place: a policy is asked each time
+
 
 class Intent(NamedTuple):
     """An operation that is about to start, as a policy sees it."""
@@ -75,6 +83,17 @@ PLANS: Final[dict[PolicyName, Plan]] = {
 }
 
 
+class Said(NamedTuple):
+    """What a call says of how its operation is done; None: as its handle does."""
+
+    policy: Policy | PolicyName | None = None
+    mode: Mode | None = None
+    io_class: IoClass | None = None
+
+
+NOTHING_SAID: Final = Said()
+
+
 class How(NamedTuple):
     """How the operations of a handle are done unless they say otherwise."""
 
@@ -86,22 +105,27 @@ class How(NamedTuple):
         """Return them as C wants them; ``default`` is the controller's mode."""
         return mode_bits(self.mode, default) | CLASS_FLAGS[self.io_class]
 
+    def stream_flags(self, default: Mode) -> int:
+        """Return them for an operation on a stream, whose executor has no mode."""
+        return STREAM_FLAGS[self.mode or default] | CLASS_FLAGS[self.io_class]
+
     def planned(
         self,
         intent: Intent,
-        mode: Mode | None,
-        io_class: IoClass | None,
+        said: Said,
     ) -> How:
         """Return it for one operation; what the call says goes first."""
+        policy, mode, io_class = said
         if mode is not None:
             one_of("mode", mode, MODES)
         if io_class is not None:
             one_of("io_class", io_class, IO_CLASSES)
-        plan: How | Plan = self
-        if self.policy is not None and (mode is None or io_class is None):
-            plan = self.policy.plan(intent)
+        here = self if policy is None else choose(policy, None, None, self)
+        plan: How | Plan = here
+        if here.policy is not None and (mode is None or io_class is None):
+            plan = here.policy.plan(intent)
             if not isinstance(plan, Plan):
-                raise OptionError(f"policy {self.policy!r} returned {plan!r}, no Plan")
+                raise OptionError(f"policy {here.policy!r} returned {plan!r}, no Plan")
         return How(mode or plan.mode, io_class or plan.io_class, None)
 
 

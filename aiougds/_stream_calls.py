@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, SupportsIndex
 
 from aiougds._ffi import lib
 from aiougds._gpu.streams import stream_of
+from aiougds._policy import ASK, NOTHING_SAID, Said
 from aiougds._stream_enqueue import StreamItem, enqueue
 from aiougds._stream_group import StreamGroup
 from aiougds._stream_how import PLAIN, How, check_how
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from aiougds._buffer import ForeignMemory
     from aiougds._cells import Cell, StatusCell
     from aiougds._gpu.streams import After, StreamLike
+    from aiougds._options import IoClass, Mode, PolicyName
     from aiougds._pinned import PinnedMemory, RegistrationSlice
+    from aiougds._policy import Policy
     from aiougds._stream_op import StreamOperation
 
 OnError = Literal["raise", "stall"]
@@ -39,6 +42,9 @@ class StreamCalls(NamespaceWindow):
         *,
         offset: SupportsIndex | Cell,
         nbytes: SupportsIndex | Cell | None = None,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
@@ -58,7 +64,9 @@ class StreamCalls(NamespaceWindow):
         answered. With ``on_error="stall"`` the stream waits after a failure until
         ``resume()`` or ``fail()``. ``order="callback"`` uses a host function of the
         runtime in place of memory operations. ``status`` is written before the stream
-        goes on, for kernels that look.
+        goes on, for kernels that look. ``policy``, ``mode`` and ``io_class`` are as of
+        :meth:`using`: how long the executor stays awake for it, and what goes before
+        what at the device.
 
         Raises before anything is queued: AlignmentError, RangeError, ReadOnlyError,
         NotMappedError, ClosedError as :meth:`read`; ArgumentTypeError for what is no
@@ -68,11 +76,14 @@ class StreamCalls(NamespaceWindow):
         what :meth:`read` raises, and OperationWithdrawnError after ``cancel()``.
         """
         how = (after, timeout_s, on_error, order, status)
-        if how == PLAIN and nbytes is None:
-            done = enqueue_quickly(self, stream, READ, buf, offset)
+        said = (policy, mode, io_class)
+        flags = self._stream_flags
+        if flags != ASK and how == PLAIN and said == NOTHING_SAID and nbytes is None:
+            done = enqueue_quickly(self, stream, READ | flags, buf, offset)
             if done is not None:
                 return done
-        item = StreamItem(READ, buf, offset, nbytes)
+        op = READ | self._planned_on_stream("read_on", Said(*said), offset, nbytes)
+        item = StreamItem(op, buf, offset, nbytes)
         return enqueue(self, stream, (item,), How(*how))
 
     def write_on(
@@ -83,6 +94,9 @@ class StreamCalls(NamespaceWindow):
         offset: SupportsIndex | Cell,
         nbytes: SupportsIndex | Cell | None = None,
         fua: bool = False,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
@@ -97,10 +111,13 @@ class StreamCalls(NamespaceWindow):
         """
         op = WRITE | FUA if fua else WRITE
         how = (after, timeout_s, on_error, order, status)
-        if how == PLAIN and nbytes is None:
-            done = enqueue_quickly(self, stream, op, buf, offset)
+        said = (policy, mode, io_class)
+        flags = self._stream_flags
+        if flags != ASK and how == PLAIN and said == NOTHING_SAID and nbytes is None:
+            done = enqueue_quickly(self, stream, op | flags, buf, offset)
             if done is not None:
                 return done
+        op |= self._planned_on_stream("write_on", Said(*said), offset, nbytes)
         item = StreamItem(op, buf, offset, nbytes)
         return enqueue(self, stream, (item,), How(*how))
 
@@ -108,6 +125,9 @@ class StreamCalls(NamespaceWindow):
         self,
         stream: StreamLike,
         *,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
@@ -125,6 +145,7 @@ class StreamCalls(NamespaceWindow):
         """
         device = self._ready()
         how = How(after, timeout_s, on_error, order, status)
+        flags = self._planned_on_stream("on_stream", Said(policy, mode, io_class))
         stream_of(stream)
         check_how(how, device)
-        return StreamGroup(self, stream, how)
+        return StreamGroup(self, stream, how, flags)

@@ -161,7 +161,7 @@ def _enqueue_all(
     check_how(how, window.device)
     found = [_find(window, item) for item in items]
     reads_late = any(
-        item.op == READ and one.nbytes_cell != NULL
+        item.op & 0xFF == READ and one.nbytes_cell != NULL
         for item, one in zip(items, found, strict=True)
     )
     handle = stream_of(stream)

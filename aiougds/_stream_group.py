@@ -28,12 +28,15 @@ FUA: Final = lib.UGDS_F_FUA
 class StreamGroup:
     """Transfers that become one operation. Made by ``ns.on_stream``."""
 
-    __slots__ = ("_how", "_items", "_ns", "_operation", "_state", "_stream")
+    __slots__ = ("_flags", "_how", "_items", "_ns", "_operation", "_state", "_stream")
 
-    def __init__(self, ns: NamespaceWindow, stream: StreamLike, how: How) -> None:
+    def __init__(
+        self, ns: NamespaceWindow, stream: StreamLike, how: How, flags: int
+    ) -> None:
         self._ns = ns
         self._stream = stream
         self._how = how
+        self._flags = flags  # how all of it is scheduled and waited for
         self._items: list[StreamItem] = []
         self._operation: StreamOperation | None = None
         self._state = "new"
@@ -46,7 +49,7 @@ class StreamGroup:
         nbytes: SupportsIndex | Cell | None = None,
     ) -> None:
         """Add a read; what is wrong with it is raised here."""
-        self._add(StreamItem(READ, buf, offset, nbytes))
+        self._add(StreamItem(READ | self._flags, buf, offset, nbytes))
 
     def write(
         self,
@@ -57,7 +60,8 @@ class StreamGroup:
         fua: bool = False,
     ) -> None:
         """Add a write; what is wrong with it is raised here."""
-        self._add(StreamItem(WRITE | FUA if fua else WRITE, buf, offset, nbytes))
+        op = WRITE | FUA if fua else WRITE
+        self._add(StreamItem(op | self._flags, buf, offset, nbytes))
 
     def _add(self, item: StreamItem) -> None:
         if self._state != "open":

@@ -9,7 +9,7 @@ from aiougds._errors import ClosedError, ControllerBusyError
 from aiougds._explain import open_error
 from aiougds._ffi import ffi, lib, text
 from aiougds._mapping import LostWindow
-from aiougds._policy import Intent, choose
+from aiougds._policy import ASK, NOTHING_SAID, Intent, choose
 from aiougds._transfer import Window
 
 if TYPE_CHECKING:
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from aiougds._device import Device
     from aiougds._ffi import CData
     from aiougds._options import IoClass, Mode, PolicyName
-    from aiougds._policy import How, Policy
+    from aiougds._policy import How, Policy, Said
+
+
+def _intent(name: str, offset: object, nbytes: object) -> Intent:
+    return Intent(
+        name,
+        offset if isinstance(offset, int) else None,
+        nbytes if isinstance(nbytes, int) else None,
+    )
 
 
 class NamespaceWindow:
@@ -38,6 +46,7 @@ class NamespaceWindow:
         "_ptr",
         "_read_op",
         "_size",
+        "_stream_flags",
         "_window",
         "_write_op",
         "lba_bytes",
@@ -133,6 +142,9 @@ class NamespaceWindow:
         self._flags = how.flags(self._device.options.mode)
         self._read_op = lib.UGDS_OP_READ | self._flags
         self._write_op = lib.UGDS_OP_WRITE | self._flags
+        self._stream_flags = (
+            ASK if how.policy else how.stream_flags(self._device.options.mode)
+        )
         self.detach()
 
     def using(
@@ -162,29 +174,33 @@ class NamespaceWindow:
     def _planned(
         self,
         name: str,
-        mode: Mode | None = None,
-        io_class: IoClass | None = None,
+        said: Said = NOTHING_SAID,
         offset: object = None,
         nbytes: object = None,
     ) -> int:
         """Return the flags of one operation, and set the fast path up."""
         device = self._here()
-        how = self._how
-        if mode is None and io_class is None and how.policy is None:
+        if said == NOTHING_SAID and self._how.policy is None:
             return self._flags
-        intent = Intent(
-            name,
-            offset if isinstance(offset, int) else None,
-            nbytes if isinstance(nbytes, int) else None,
-        )
-        return how.planned(intent, mode, io_class).flags(device.options.mode)
+        how = self._how.planned(_intent(name, offset, nbytes), said)
+        return how.flags(device.options.mode)
+
+    def _planned_on_stream(
+        self, name: str, said: Said, offset: object = None, nbytes: object = None
+    ) -> int:
+        """Return the flags of an operation on a stream."""
+        device = self._ready()
+        if said == NOTHING_SAID and self._how.policy is None:
+            return self._stream_flags
+        how = self._how.planned(_intent(name, offset, nbytes), said)
+        return how.stream_flags(device.options.mode)
 
     def _batch_flags(self) -> int:
         """Return the flags of a batch that is made now, for whatever loop."""
         how = self._how
         if how.policy is None:
             return self._flags
-        plan = how.planned(Intent("batch", None, None), None, None)
+        plan = how.planned(Intent("batch", None, None), NOTHING_SAID)
         return plan.flags(self._device.options.mode)
 
     def detach(self) -> None:

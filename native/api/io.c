@@ -139,6 +139,17 @@ static uint8_t flow_of(uint64_t op)
 					: NVME_FLOW_NORMAL;
 }
 
+/* How the submission whose first operation is @op is waited for. */
+static int set_mode(struct nvme_batch *b, uint64_t op)
+{
+	enum nvme_mode mode = op & UGDS_F_POLL	   ? NVME_MODE_POLL
+			      : op & UGDS_F_SPIN   ? NVME_MODE_INLINE
+			      : op & UGDS_F_NOSPIN ? NVME_MODE_INTERRUPT
+						   : b->chan->mode;
+
+	return likely(mode == b->mode) ? 0 : nvme_batch_mode(b, mode);
+}
+
 static void get_req(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
 {
 	const struct ugds_req *r = &((const struct ugds_req *)ctx)[i];
@@ -158,15 +169,22 @@ static void get_req(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
 int64_t ugds_batch_submit(struct ugds_batch *b, struct ugds_ns *ns, const struct ugds_req *reqs, uint32_t n,
 			  uint32_t *ret_bad)
 {
-	return nvme_batch_submit(batch_of(b), ns_of(ns), get_req, reqs, n, ret_bad);
+	int err = n ? set_mode(batch_of(b), reqs[0].op) : 0;
+
+	*ret_bad = 0;
+	return err ? err : nvme_batch_submit(batch_of(b), ns_of(ns), get_req, reqs, n, ret_bad);
 }
 
 int64_t ugds_batch_submit_array(struct ugds_batch *b, struct ugds_ns *ns, uint32_t op, uint64_t map,
 				const int64_t *offsets, const int64_t *buf_offsets, uint64_t nbytes,
 				uint32_t n, uint64_t cookie0, uint32_t *ret_bad)
 {
-	return nvme_batch_submit_array(batch_of(b), ns_of(ns), op & 0xff, op & UGDS_F_FUA, flow_of(op), map,
-				       offsets, buf_offsets, nbytes, n, cookie0, ret_bad);
+	int err = set_mode(batch_of(b), op);
+
+	*ret_bad = 0;
+	return err ? err
+		   : nvme_batch_submit_array(batch_of(b), ns_of(ns), op & 0xff, op & UGDS_F_FUA, flow_of(op),
+					     map, offsets, buf_offsets, nbytes, n, cookie0, ret_bad);
 }
 
 int ugds_batch_harvest(struct ugds_batch *b, struct ugds_completion *out, uint32_t max)

@@ -111,6 +111,11 @@ int ugds_stream_info(struct ugds_stream *us, struct ugds_stream_info *ret)
 	return 0;
 }
 
+static enum stream_eager eager_of(uint64_t op)
+{
+	return op & UGDS_F_POLL ? STREAM_SPINS : op & UGDS_F_NOSPIN ? STREAM_SLEEPS : STREAM_ADAPTIVE;
+}
+
 static void get_item(const void *ctx, uint32_t i, struct stream_item *ret)
 {
 	const struct ugds_stream_item *u = &((const struct ugds_stream_item *)ctx)[i];
@@ -122,7 +127,7 @@ static void get_item(const void *ctx, uint32_t i, struct stream_item *ret)
 		.offset = u->offset,
 		.gpu_addr = u->gpu_addr,
 		.opcode = u->op & 0xff,
-		.fua = u->op & UGDS_F_FUA,
+		.flags = u->op & (UGDS_F_FUA | UGDS_F_LATENCY | UGDS_F_BACKGROUND),
 		.offset_cell = u->offset_cell,
 		.nbytes_cell = u->nbytes_cell,
 	};
@@ -134,6 +139,7 @@ int ugds_stream_enqueue(struct ugds_stream *s, struct ugds_ns *ns, const struct 
 {
 	struct stream_how sh = {
 		.flags = how->flags,
+		.eager = n ? eager_of(items[0].op) : STREAM_ADAPTIVE,
 		.after = how->after,
 		.nr_after = how->nr_after,
 		.timeout_ns = (int64_t)min_u64(how->timeout_ns, INT64_MAX / 2),
@@ -157,7 +163,7 @@ int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint
 					       .offset = offset,
 					       .gpu_addr = gpu_addr,
 					       .op = op };
-	const struct stream_how how = { 0 };
+	const struct stream_how how = { .eager = eager_of(op) };
 	struct stream_started started;
 	struct nvme_err ne;
 	int rc = stream_enqueue(stream_of(s), ns_of(ns), get_item, &item, 1, &how, &started, &ne);

@@ -409,7 +409,7 @@ struct ugds_req {
 	uint64_t nbytes;
 	uint64_t offset;
 	uint64_t cookie;
-	uint64_t op; /* UGDS_OP_* | UGDS_F_FUA | a class: that of the first request is the submission's */
+	uint64_t op; /* UGDS_OP_* | UGDS_F_*: class and mode of the first request are the submission's */
 };
 
 /* A reusable context for at most @capacity operations submitted and not harvested. */
@@ -419,7 +419,7 @@ int ugds_batch_free(struct ugds_batch *b);
 uint64_t ugds_batch_token(struct ugds_batch *b); /* that ugds_reap() reports it by */
 
 /* Check all of @n requests, then start them with one doorbell. A bad one: its errno, *ret_bad its index, and nothing
- * of them is sent. -ENOSPC: over the capacity. Spins as the channel's mode says. Returns the completions
+ * of them is sent. -ENOSPC: over the capacity. Spins as its mode says. Returns the completions
  * that can be harvested now. */
 int64_t ugds_batch_submit(struct ugds_batch *b, struct ugds_ns *ns, const struct ugds_req *reqs, uint32_t n,
 			  uint32_t *ret_bad);

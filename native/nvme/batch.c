@@ -48,6 +48,8 @@ int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret)
 	b->cap = b->free_n = cap;
 	b->ring_mask = ring - 1;
 	b->chan = ch;
+	b->mode = ch->mode;
+	b->exec = !ch->owns;
 	b->handle->opcode = UINT8_MAX; /* a notice is told from an operation's end by it */
 	b->timer.is_batch = b->grace.is_batch = b->grace.is_grace = true;
 	b->next = ch->batches;
@@ -70,20 +72,45 @@ static struct nvme_lane *lane_of(struct nvme_batch *b)
 {
 	struct nvme_chan *ch = b->chan;
 
-	return ch->owns ? &ch->own : &ch->exec->lane;
+	return b->exec ? &ch->exec->lane : &ch->own;
 }
 
-int nvme_batch_free(struct nvme_batch *b)
+static void stop_clocks(struct nvme_batch *b)
 {
 	struct nvme_lane *l = lane_of(b);
-	struct nvme_chan *ch = b->chan;
 
-	if (b->free_n != b->cap)
-		return -EBUSY;
 	owner_lock(&l->lock);
 	nvme_lane_no_timer(&b->timer);
 	nvme_lane_no_timer(&b->grace);
 	owner_unlock(&l->lock);
+}
+
+int nvme_batch_mode(struct nvme_batch *b, enum nvme_mode mode)
+{
+	struct nvme_chan *ch = b->chan;
+	bool exec = mode == NVME_MODE_POLL || !ch->owns;
+	int err = 0;
+
+	if (mode == b->mode || b->free_n != b->cap)
+		return 0;
+	if (exec && !ch->exec)
+		err = nvme_exec_get(ch->ctrl, &ch->exec);
+	if (err)
+		return err;
+	if (exec != b->exec) /* they are on a list of the lane that ran it */
+		stop_clocks(b);
+	b->mode = mode;
+	b->exec = exec;
+	return 0;
+}
+
+int nvme_batch_free(struct nvme_batch *b)
+{
+	struct nvme_chan *ch = b->chan;
+
+	if (b->free_n != b->cap)
+		return -EBUSY;
+	stop_clocks(b);
 	/* a notice that was posted and not collected still refers to the handle */
 	nvme_chan_take(ch, b->handle);
 	for (struct nvme_batch **p = &ch->batches; *p; p = &(*p)->next)
@@ -147,8 +174,8 @@ static int64_t look_for(const struct nvme_batch *b, uint32_t n, bool small, bool
 	const struct nvme_chan *ch = b->chan;
 	int64_t most;
 
-	*ret_step = small && nvme_can_step(ch, ch->mode, NVME_IO_READ, 0, NULL);
-	if (ch->polled || (ch->mode != NVME_MODE_ADAPTIVE && ch->mode != NVME_MODE_INLINE))
+	*ret_step = small && nvme_can_step(ch, b->mode, NVME_IO_READ, 0, NULL);
+	if (ch->polled || (b->mode != NVME_MODE_ADAPTIVE && b->mode != NVME_MODE_INLINE))
 		return 0;
 	most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS,
 				BATCH_SPIN_MOST_NS);
@@ -279,7 +306,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 	struct nvme_chan *ch = b->chan;
 	struct nvme_ctrl *c = ch->ctrl;
 	struct nvme_lane *l = &ch->own;
-	const bool direct = ch->owns;
+	const bool direct = !b->exec;
 	struct chain light = { 0 }, heavy = { 0 };
 	struct run r = { 0 };
 	struct nvme_batch_req q;
@@ -378,7 +405,7 @@ void nvme_batch_deadline(struct nvme_batch *b, int64_t timeout_ns)
 {
 	struct nvme_lane *l = lane_of(b);
 
-	if (!b->chan->owns)
+	if (b->exec)
 		nvme_exec_drain(b->chan->exec);
 	owner_lock(&l->lock);
 	b->timer.upto = b->round++;
@@ -396,7 +423,7 @@ int nvme_batch_cancel(struct nvme_batch *b, int64_t grace_ns)
 
 	if (!nvme_batch_pending(b))
 		return 0;
-	if (!b->chan->owns)
+	if (b->exec)
 		nvme_exec_drain(b->chan->exec);
 	owner_lock(&l->lock);
 	/* asked again, what was cancelled before is not given more time */

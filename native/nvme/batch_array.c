@@ -220,7 +220,7 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 	b->start = now = now_ns();
 	if (unlikely(flow == NVME_FLOW_LATENCY))
 		nvme_sched_urgent(l, now);
-	if (ch->owns) {
+	if (!b->exec) {
 		const bool quick = flow == NVME_FLOW_NORMAL && nbytes <= l->sched.heavy_above;
 		const uint8_t kept = quick && l->pair[NVME_FLOW_BATCH] ? NVME_FLOW_BATCH : flow;
 		const uint8_t idx = l->pair[kept];
@@ -242,7 +242,7 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 		post_all(ch, &common, &a, n);
 	}
 	b->free_n -= n;
-	if (!ch->owns)
+	if (b->exec)
 		nvme_chan_arm(ch);
 	return nvme_batch_ready(b);
 }

@@ -60,6 +60,8 @@ struct nvme_chan {
 struct nvme_batch {
 	struct nvme_batch *next;
 	struct nvme_chan *chan;
+	enum nvme_mode mode; /* how what is in flight is waited for, */
+	bool exec; /* and whether by the executor */
 	struct nvme_op *handle; /* an operation slot of the channel: the token it is reported by */
 	struct nvme_op *ops;
 	uint32_t cap;
@@ -156,6 +158,8 @@ struct nvme_batch_req {
 };
 int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret);
 int nvme_batch_free(struct nvme_batch *b);
+/* What is submitted next is waited for in that manner; while something is in flight, as that is. */
+int nvme_batch_mode(struct nvme_batch *b, enum nvme_mode mode);
 /* @get(ctx, i) describes request i. */
 typedef void nvme_batch_get(const void *ctx, uint32_t i, struct nvme_batch_req *ret);
 int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx,

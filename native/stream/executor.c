@@ -15,6 +15,7 @@
 #define NAP_LEAST_NS (10 * NSEC_PER_USEC)
 #define NAP_MOST_NS (2 * NSEC_PER_MSEC)
 #define NAP_SHARE 16 /* of what was waited already: so much later at most */
+#define HEALTH_NS (10 * NSEC_PER_MSEC) /* who does not sleep has it looked at so often */
 #define COLLECT 64
 
 int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret)
@@ -117,6 +118,7 @@ static bool has_work(const struct stream *s) { return stream_wants(s) != STREAM_
 struct look {
 	bool some;
 	bool words; /* somebody waits for a word of a GPU */
+	bool eager, spins; /* somebody does not sleep at once; does not sleep at all */
 	uint32_t inflight;
 	int64_t deadline;
 };
@@ -128,9 +130,12 @@ static void look_at_streams(struct stream_exec *x, struct look *l, int64_t now)
 	while (*p) {
 		struct stream *s = *p;
 
+		l->eager |= stream_eagerness(s) != STREAM_SLEEPS;
+		x->sleepy = !l->eager;
 		l->some |= stream_turn(s, now);
 		if (has_work(s)) {
 			l->words |= stream_wants(s) == STREAM_WANTS_WORD;
+			l->spins |= stream_eagerness(s) == STREAM_SPINS;
 			l->inflight += s->inflight;
 			if (s->cur && s->cur->deadline < l->deadline)
 				l->deadline = s->cur->deadline;
@@ -252,6 +257,20 @@ static void rest(struct stream_exec *x, struct look l, int64_t since)
 	}
 }
 
+/* Nothing has gone on since @since. True: go on looking. */
+static bool stays_awake(struct stream_exec *x, const struct look *l, int64_t since)
+{
+	int64_t now = now_ns();
+
+	if (!l->spins)
+		return !x->sleepy && now - since < atomic_load_explicit(&x->spin_ns, memory_order_relaxed);
+	if (now - since > HEALTH_NS && now > x->health_at) {
+		x->health_at = now + HEALTH_NS;
+		stream_ask_health(x);
+	}
+	return true;
+}
+
 static void *exec_main(void *arg)
 {
 	struct stream_exec *x = arg;
@@ -270,7 +289,7 @@ static void *exec_main(void *arg)
 		if (++idle & 15)
 			continue;
 		sched_yield(); /* a software device, or whoever enqueues, may need this processor */
-		if (now_ns() - since < atomic_load_explicit(&x->spin_ns, memory_order_relaxed))
+		if (stays_awake(x, &l, since))
 			continue;
 		rest(x, l, since);
 		since = now_ns();

@@ -143,8 +143,9 @@ static bool over_soon(struct stream *s, const struct stream_op *op)
 	int64_t end;
 
 	/* where waiting makes what the SSD wrote visible, it cannot be left out */
-	if (!op->here || s->wait_flushes || op->first != op->last || op->parts[0].is.nbytes > SOON_BYTES ||
-	    op->nr_parts > 1 || atomic_load_explicit(&s->x->word, memory_order_relaxed))
+	if (!op->here || op->eager == STREAM_SLEEPS || s->wait_flushes || op->first != op->last ||
+	    op->parts[0].is.nbytes > SOON_BYTES || op->nr_parts > 1 ||
+	    atomic_load_explicit(&s->x->word, memory_order_relaxed))
 		return false;
 	end = now_ns() + SOON_NS;
 	while (!stream_reached(stream_word(&s->done), op->last)) {
@@ -410,6 +411,7 @@ static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, cons
 	op->first = before;
 	op->last = before + chunks - 1;
 	op->flags = how->flags;
+	op->eager = how->eager;
 	op->timeout_ns = how->timeout_ns;
 	op->cell = how->cell;
 	op->gone = op->ends = op->settled = false;

@@ -4,8 +4,7 @@
 
 #include "nvme/spin.h"
 
-#define RW_FUA 0x100u /* of nvme_chan_rw() */
-#define RW_NOSPIN 0x200u
+#define RW_NOSPIN 0x200u /* of nvme_chan_rw() */
 
 static uint64_t cell_value(const uint64_t *cell)
 {
@@ -80,7 +79,7 @@ static uint64_t status_of(const struct nvme_op *op)
  * streams would wait too. */
 static uint32_t rw_flags(const struct nvme_chan *ch, const struct stream_item *is, uint64_t n)
 {
-	uint32_t flags = is->opcode | (is->fua ? RW_FUA : 0);
+	uint32_t flags = is->opcode | is->flags;
 
 	return nvme_can_step(ch, NVME_MODE_ADAPTIVE, is->opcode, n, NULL) ? flags : flags | RW_NOSPIN;
 }

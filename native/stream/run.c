@@ -360,6 +360,15 @@ bool stream_turn(struct stream *s, int64_t now)
 	}
 }
 
+enum stream_eager stream_eagerness(const struct stream *s)
+{
+	const struct stream_op *op = s->cur ? s->cur : head_of(s);
+
+	if (!op || atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_STALLED)
+		return STREAM_SLEEPS; /* for somebody to decide */
+	return op->eager;
+}
+
 enum stream_want stream_wants(const struct stream *s)
 {
 	const struct stream_op *op = s->cur;

@@ -30,6 +30,8 @@ enum stream_state {
 	STREAM_STALLED
 };
 enum stream_flag { STREAM_STALL = 0x1, STREAM_CALLBACK = 0x2, STREAM_KEEP = 0x4 };
+/* How an operation is waited for: as long as it seems worth it, not at all, or all the time. */
+enum stream_eager { STREAM_ADAPTIVE, STREAM_SLEEPS, STREAM_SPINS };
 enum stream_verdict { STREAM_UNDECIDED, STREAM_RESUME, STREAM_FAIL };
 
 struct stream;
@@ -51,7 +53,7 @@ struct stream_params {
 struct stream_item {
 	uint64_t map, buf_off, nbytes, offset, gpu_addr;
 	uint32_t opcode;
-	bool fua;
+	uint32_t flags; /* of its class, and FUA, as of nvme_chan_rw() */
 	const uint64_t *offset_cell, *nbytes_cell;
 };
 typedef void stream_get(const void *ctx, uint32_t i, struct stream_item *ret);
@@ -65,6 +67,7 @@ struct stream_cell {
 
 struct stream_how {
 	uint32_t flags;
+	enum stream_eager eager;
 	const uint64_t *after;
 	uint32_t nr_after;
 	int64_t timeout_ns;
@@ -133,6 +136,7 @@ struct stream_op {
 	uint32_t nr_parts, cap_parts;
 	uint32_t first, last; /* its chunks */
 	uint32_t flags;
+	enum stream_eager eager;
 	int64_t timeout_ns;
 	struct stream_cell *cell;
 	bool heads, tails; /* copies before go, after done */
@@ -248,6 +252,8 @@ struct stream_exec {
 	struct stream *_Atomic incoming;
 	struct stream *active;
 	_Atomic int64_t spin_ns;
+	bool sleepy; /* nobody waits eagerly; its own, as the next */
+	int64_t health_at;
 	/* under lock */
 	struct stream *all;
 	struct stream_ring *spare;
@@ -321,6 +327,8 @@ bool stream_turn(struct stream *s, int64_t now);
 /* The executor may sleep: what @s waits for. */
 enum stream_want { STREAM_WANTS_NOTHING, STREAM_WANTS_CQE, STREAM_WANTS_WORD };
 enum stream_want stream_wants(const struct stream *s);
+/* How eagerly its operation is waited for that is on, or next. */
+enum stream_eager stream_eagerness(const struct stream *s);
 void stream_collect(struct stream_exec *x, struct nvme_op *op);
 /* Under x->lock: whoever enqueues may still find that the stream was not given all of it. */
 void stream_write_cell(const struct stream_op *op, uint32_t state, int err, uint64_t nbytes);

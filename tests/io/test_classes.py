@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from helpers.model import PAGE, pattern
 from helpers.world import KIB, MIB, Opened, Option, World
 
-from aiougds import Intent, IoClass, OptionError, Plan, testing
+from aiougds import Intent, IoClass, Mode, OptionError, Plan, testing
 
 CHUNK = 64 * KIB
 LARGE = 4 * MIB
@@ -207,12 +208,89 @@ async def test_named_policies(world: World, policy: str) -> None:
             assert bytes(reg.view) == data
 
 
+@pytest.mark.core
+async def test_a_policy_of_one_call(world: World) -> None:
+    """It goes before the handle's, and mode= and io_class= go before it."""
+    policy = BySize()
+    calls: tuple[str, ...] = ("read", "write", "compare")
+    async with world.open(emu=EMU, **OPTIONS) as ns, ns.allocate(PAGE) as reg:
+        quiet = ns.using(io_class="background")
+        for call in calls:
+            await getattr(quiet, call)(reg, offset=0, policy=policy)
+        await quiet.read_many([(reg, 0)], policy=policy)
+        await quiet.write_many([(reg, 0)], policy=policy, mode="interrupt")
+        assert [intent.name for intent in policy.seen] == [
+            *calls,
+            "read_many",
+            "write_many",
+        ]
+        assert classes_of(ns) == {"latency", "background"}
+        for name in ("latency", "throughput", "priority", "adaptive"):
+            await quiet.read(reg, offset=0, policy=name)
+            await quiet.read_many([(reg, 0)], policy=name)
+        await quiet.read(reg, offset=0, policy=policy, io_class="normal", mode="poll")
+        assert len(policy.seen) == 5
+        assert classes_of(ns) == {"latency", "background", "normal"}
+        await quiet.read(reg, offset=0)
+        assert ns.using(policy=policy).controller is not None
+
+
+def classes_of(ns: Opened) -> set[IoClass]:
+    """Return the classes that commands were of."""
+    return {row.io_class for row in ns.controller.statistics().latencies}
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("form", ["pairs", "arrays", "batch"])
+async def test_a_mode_of_a_batch(world: World, form: str) -> None:
+    """It is told apart by who notices the end: this call, or a thread of ours."""
+    options = {**OPTIONS, "queues": 4, "mode": "inline", "spin_us": 1000.0}
+    emu = {"size": "16MiB", "vectors": 5}
+    async with world.open(emu=emu, **options) as ns, ns.allocate(4 * PAGE) as reg:
+
+        async def read(mode: Mode) -> None:
+            handle = ns.using(mode=mode)
+            where = array("q", [0, PAGE, 2 * PAGE, 3 * PAGE])
+            pairs = [(reg[at : at + PAGE], at) for at in where]
+            if form == "pairs":
+                assert await ns.read_many(pairs, mode=mode) == [PAGE] * 4
+            elif form == "arrays":
+                many = handle.read_many(reg, offsets=where, nbytes=PAGE)
+                assert await many == [PAGE] * 4
+            else:
+                async with handle.batch(4) as batch:
+                    for part, at in pairs:
+                        batch.read(part, offset=at)
+                    batch.submit()
+                    assert len(await batch.harvest(4)) == 4
+
+        await read("inline")
+        before = ns.controller.statistics()
+        await read("interrupt")
+        between = ns.controller.statistics()
+        assert between.inline_completions == before.inline_completions
+        await read("poll")
+        after = ns.controller.statistics()
+        assert after.inline_completions == between.inline_completions
+        polled = {q.queue_id: q.commands for q in after.queues}
+        for queue in between.queues:
+            polled[queue.queue_id] -= queue.commands
+        # The last pair is the executor's.
+        assert polled[max(polled)] == 4
+        await read("inline")
+        assert ns.controller.statistics().reads == 16
+
+
 @pytest.mark.few
 async def test_what_is_refused(world: World) -> None:
     async with world.open(emu=EMU) as ns, ns.allocate(PAGE) as reg:
         refused: list[tuple[str, Callable[[], Any]]] = [
             ("io_class", partial(ns.read, reg, offset=0, io_class="urgent")),
             ("io_class", partial(ns.read_many, [(reg, 0)], io_class="low")),
+            ("mode", partial(ns.read_many, [(reg, 0)], mode="fast")),
+            ("policy", partial(ns.write_many, [(reg, 0)], policy="fast")),
+            ("policy", partial(ns.read, reg, offset=0, policy="fast")),
+            ("policy", partial(ns.write, reg, offset=0, policy=3)),
         ]
         for match, call in refused:
             with pytest.raises(OptionError, match=match):
