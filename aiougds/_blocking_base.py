@@ -164,6 +164,10 @@ class Batch:
         while items := self.harvest(1):
             yield from items
 
+    def discard(self) -> None:
+        """Drop what is prepared and not submitted."""
+        self._batch.discard()
+
     def cancel(self) -> None:
         """Ask for the end of all that is in flight."""
         if not self._device.ended:
@@ -208,3 +212,6 @@ class AsCompleted:
             return operate(self._device, self._inner.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"

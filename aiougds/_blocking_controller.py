@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         State,
         Statistics,
     )
+    from aiougds._timeline import CommandTimeline
 
 
 class ControllerCalls:
@@ -75,6 +76,14 @@ class ControllerCalls:
     def statistics(self) -> Statistics:
         """Return the counters of this moment."""
         return self._controller.statistics()
+
+    def trace(self, seconds: float) -> None:
+        """Trace commands for so long; as :meth:`aiougds.Controller.trace`."""
+        self._controller.trace(seconds)
+
+    def timelines(self) -> tuple[CommandTimeline, ...]:
+        """Return what was traced; as :meth:`aiougds.Controller.timelines`."""
+        return self._controller.timelines()
 
     @property
     def registration_cache(self) -> RegistrationCache:

@@ -14,7 +14,7 @@ from errno import EBUSY, EHOSTDOWN
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import ClosedError, UGDSError
-from aiougds._ffi import ffi, lib, records
+from aiougds._ffi import OP_NAMES, ffi, lib, records
 
 if TYPE_CHECKING:
     from aiougds._device import Device
@@ -126,6 +126,21 @@ class Channel:
         """Note for a trace what became of an operation."""
         if not self.closed:
             lib.ugds_trace_mark(self.ptr, token, kind)
+
+    def describe(self, token: int) -> str:
+        """Say in words what is waited for by a token."""
+        look = ffi.new("struct ugds_op_look *")
+        if self.closed or lib.ugds_op_look(self.ptr, token, look) < 0:
+            return f"operation of {self.device.address}"
+        if look.what == lib.UGDS_LOOK_BATCH:
+            return f"batch of {look.nbytes} operations of {self.device.address}"
+        if look.what == lib.UGDS_LOOK_ADMIN:
+            return f"admin command of {self.device.address}"
+        name = OP_NAMES[look.what]
+        where = f"namespace {look.nsid} of {self.device.address}"
+        if look.what == lib.UGDS_OP_FLUSH:
+            return f"{name} of {where}"
+        return f"{name} of {look.nbytes} bytes at offset {look.offset} of {where}"
 
     def reap_if_free(self) -> None:
         """As reap(), unless the owning thread is inside a call."""

@@ -105,19 +105,27 @@ class AsyncioHome(Home):
                 await self._drain(line, token, keep)
             raise
 
+    def _future_of(self, line: Line, token: int) -> asyncio.Future[Record]:
+        """Return a future for the end of what a token stands for."""
+        return self._create_future()
+
+    def _future_on(self, pump: Pump) -> asyncio.Future[Record]:
+        """Return a future for what is told there."""
+        return self._create_future()
+
     async def _drain(self, line: Line, token: int, keep: object) -> None:
         line.cancel(token)
         line.reap()
         with _anyio_shield():
             while token in line.waiters:
-                future = self._create_future()
+                future = self._future_of(line, token)
                 line.waiters[token] = (future, keep)
                 # Asked again to stop: it already does.
                 with contextlib.suppress(asyncio.CancelledError):
                     await future
 
     async def told(self, line: Line, token: int, timeout_s: float | None) -> None:
-        future = self._create_future()
+        future = self._future_of(line, token)
         entry = line.waiters[token] = (future, None)
         timer = None
         if timeout_s is not None:
@@ -133,7 +141,7 @@ class AsyncioHome(Home):
     async def park(
         self, parked: list[object], pump: Pump, timeout_s: float | None
     ) -> None:
-        future = cast("asyncio.Future[None]", self._create_future())
+        future = cast("asyncio.Future[None]", self._future_on(pump))
         parked.append(future)
         timer = None
         if timeout_s is not None:
@@ -267,6 +275,47 @@ class AsyncioHome(Home):
         return not self.loop.is_running()
 
 
+class NamedFuture(asyncio.Future[Record]):
+    """A future that says what is waited for, where asyncio shows it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, what: str) -> None:
+        super().__init__(loop=loop)
+        self.what = what
+
+    def __repr__(self) -> str:
+        return (
+            super()
+            .__repr__()
+            .replace(type(self).__name__, f"Future aiougds: {self.what},", 1)
+        )
+
+
+class DebuggedHome(AsyncioHome):
+    """A loop in debug mode: its futures have names, which takes a while for each."""
+
+    __slots__ = ("_naming",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._naming: tuple[Line, int] | None = None
+        self._create_future = self._named
+
+    def _named(self) -> asyncio.Future[Record]:
+        assert self._naming is not None
+        return self._future_of(*self._naming)
+
+    def _future_of(self, line: Line, token: int) -> asyncio.Future[Record]:
+        return NamedFuture(self.loop, line.describe(token))
+
+    def _future_on(self, pump: Pump) -> asyncio.Future[Record]:
+        return NamedFuture(self.loop, f"what streams tell, by {pump!r}")
+
+    async def wait(self, line: Line, token: int, keep: object) -> Record:
+        # Nothing else runs before the future is made.
+        self._naming = line, token
+        return await super().wait(line, token, keep)
+
+
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
@@ -313,7 +362,8 @@ def current_home() -> Home:
         home = _asyncio_homes.get(id(loop))
         if home is None or home.loop is not loop:
             sweep()
-            home = _asyncio_homes[id(loop)] = AsyncioHome(loop)
+            kind = DebuggedHome if loop.get_debug() else AsyncioHome
+            home = _asyncio_homes[id(loop)] = kind(loop)
         elif home.thread != get_ident():  # a loop that was stopped and moved
             home.thread = get_ident()
             for channel in home.channels.values():

@@ -108,6 +108,10 @@ class Exporting:
         self._reg = reg
         self._export: Export | None = None
 
+    def __repr__(self) -> str:
+        export = "not entered" if self._export is None else repr(self._export)
+        return f"<Exporting {self._reg!r}, {export}>"
+
     async def _start(self) -> Export:
         reg = self._reg
         if isinstance(reg.memory, GPUMemory):

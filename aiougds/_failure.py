@@ -23,7 +23,7 @@ from aiougds._errors import (
     UGDSError,
 )
 from aiougds._explain import nvme_error
-from aiougds._ffi import Record, ffi, lib
+from aiougds._ffi import OP_NAMES, Record, ffi, lib
 from aiougds._gpu.errors import NAMES as GPU_NAMES
 from aiougds._gpu.errors import gpu_error
 
@@ -32,15 +32,7 @@ if TYPE_CHECKING:
     from aiougds._device import Device
 
 DATA_TRANSFER_ERROR: Final = 0x004  # generic command status (NVMe base, figure 101)
-NAMES: Final = {
-    lib.UGDS_OP_FLUSH: "flush",
-    lib.UGDS_OP_WRITE: "write",
-    lib.UGDS_OP_READ: "read",
-    lib.UGDS_OP_COMPARE: "compare",
-    lib.UGDS_OP_WRITE_ZEROES: "write_zeroes",
-    lib.UGDS_OP_DEALLOCATE: "deallocate",
-    lib.UGDS_OP_VERIFY: "verify",
-}
+NAMES: Final = OP_NAMES
 _OUTCOMES: Final = {
     lib.UGDS_NEVER_SENT: "it was never sent",
     lib.UGDS_ABORTED: "the device gave it up",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NEVER",
     "NULL",
+    "OP_NAMES",
     "PENDING",
     "Record",
     "address_of",
@@ -31,6 +32,15 @@ __all__ = [
 
 NULL: Final = ffi.NULL
 PENDING: Final = lib.UGDS_PENDING
+OP_NAMES: Final = {
+    lib.UGDS_OP_FLUSH: "flush",
+    lib.UGDS_OP_WRITE: "write",
+    lib.UGDS_OP_READ: "read",
+    lib.UGDS_OP_COMPARE: "compare",
+    lib.UGDS_OP_WRITE_ZEROES: "write_zeroes",
+    lib.UGDS_OP_DEALLOCATE: "deallocate",
+    lib.UGDS_OP_VERIFY: "verify",
+}
 NEVER: Final = (1 << 63) - 1  # nanoseconds: later than anything
 
 

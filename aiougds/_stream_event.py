@@ -224,4 +224,6 @@ class StreamEvent:
         return GPUEvent(self.__aiougds_event__()).__await__()
 
     def __repr__(self) -> str:
-        return f"<StreamEvent {self.runtime} {self.handle:#x}>"
+        end = self._flight.look()
+        ahead = "passed" if end is None or end.over else "not passed"
+        return f"<StreamEvent {self.runtime} {self.handle:#x}, {ahead}>"

@@ -90,6 +90,10 @@ class ControllerCollector(Collector):
     def __init__(self, *controllers: aiougds.Controller) -> None:
         self._devices = [controller._device for controller in controllers]
 
+    def __repr__(self) -> str:
+        of = "all controllers" if not self._devices else f"{len(self._devices)} of them"
+        return f"<ControllerCollector of {of}>"
+
     def collect(self) -> Iterable[Metric]:
         """Return the metric families of this moment."""
         devices = [d for d in self._devices or open_devices() if not d.ended]

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import aiougds
+import aiougds.blocking
 
 ROOT = Path(__file__).parent.parent
 PUBLIC = (
@@ -147,6 +148,30 @@ def test_version_is_that_of_the_build() -> None:
 
 def test_package_is_marked_as_typed() -> None:
     assert Path(aiougds.__file__).with_name("py.typed").exists()
+
+
+TWINS = ("AsCompleted", "Batch", "Controller", "Namespace", "Registration")
+# Of the package's own use, in a class that is public.
+INSIDE = {"Namespace": {"close_window", "detach", "failed", "reopen_window"}}
+
+
+def shape(member: object) -> object:
+    """How it is called; annotations may differ."""
+    if not callable(member):
+        return None
+    parameters = inspect.signature(member).parameters.values()
+    return [(p.name, p.kind, p.default) for p in parameters]
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_blocking_twin_offers_the_same(name: str) -> None:
+    there, here = getattr(aiougds, name), getattr(aiougds.blocking, name)
+    names = {member for member in dir(there) if not member.startswith("_")}
+    names -= INSIDE.get(name, set())
+    twins = {member for member in dir(here) if not member.startswith("_")}
+    assert twins == {"close" if member == "aclose" else member for member in names}
+    for member in twins - {"close"}:
+        assert shape(getattr(here, member)) == shape(getattr(there, member)), member
 
 
 def declarations() -> str:

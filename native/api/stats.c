@@ -2,6 +2,7 @@
 /* ugds.h: what the queue pairs have done. */
 #include "api/api.h"
 #include "include/ugds_stats.h"
+#include "nvme/chan.h"
 #include "nvme/trace.h"
 
 int64_t ugds_ctrl_tallies(struct ugds_ctrl *c, void *buf, uint64_t max)
@@ -45,4 +46,26 @@ void ugds_trace_mark(struct ugds_chan *ch, uint64_t token, uint32_t kind)
 {
 	if (kind == TRACE_FUTURE || kind == TRACE_RESUMED)
 		nvme_trace_mark(chan_of(ch), token, kind);
+}
+
+int ugds_op_look(struct ugds_chan *ch, uint64_t token, struct ugds_op_look *ret)
+{
+	const struct nvme_op *op = nvme_chan_op_find(chan_of(ch), token);
+
+	if (!op)
+		return -ENOENT;
+	*ret = (struct ugds_op_look){ 0 };
+	if (op->flags & NVME_OPF_HANDLE) {
+		ret->what = UGDS_LOOK_BATCH;
+		ret->nbytes = nvme_batch_pending(op->batch);
+	} else if (op->flags & NVME_OPF_ADMIN) {
+		ret->what = UGDS_LOOK_ADMIN;
+	} else {
+		ret->what = op->opcode;
+		ret->nbytes = op->nbytes;
+		ret->nsid = op->ns->nsid;
+		/* what is sent piece by piece is somewhere on its way */
+		ret->offset = (op->slba << op->ns->lba_shift) - (op->buf_off - op->buf_start);
+	}
+	return 0;
 }

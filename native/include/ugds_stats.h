@@ -21,4 +21,14 @@ int ugds_trace_copy(struct ugds_ctrl *c, uint64_t *words);
 #define UGDS_MARK_RESUMED 4 /* its waiter goes on */
 void ugds_trace_mark(struct ugds_chan *ch, uint64_t token, uint32_t kind);
 
+#define UGDS_LOOK_ADMIN 0x100
+#define UGDS_LOOK_BATCH 0x200 /* nbytes: items that have not ended or were not harvested */
+struct ugds_op_look {
+	uint64_t offset, nbytes;
+	uint32_t nsid;
+	uint32_t what; /* UGDS_OP_*, or UGDS_LOOK_* */
+};
+/* What is waited for by that token, for whoever looks for defects. By the channel's owner. -ENOENT: nothing. */
+int ugds_op_look(struct ugds_chan *ch, uint64_t token, struct ugds_op_look *ret);
+
 #endif

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from life.conftest import Case, Live
-from life.live import BLOCK
+from life.live import BLOCK, address
 
+import aiougds.blocking
 from aiougds import ArgumentError, CapabilityError, CommandTimeline, MediaError, _native
 from aiougds._timeline import events_of, steady, timelines
 from aiougds.testing import Fault, inject
@@ -34,6 +35,20 @@ def test_probes_are_in_the_library() -> None:
         where = library[at:].split(b"\0")[2].split()
         assert b"".join(argument[:1] for argument in where) == sizes
         assert all(argument[1:2] == b"@" for argument in where)
+
+
+@pytest.mark.few
+def test_of_a_thread() -> None:
+    with aiougds.blocking.open(address()) as ns, ns.allocate(2 * BLOCK) as reg:
+        ns.controller.trace(60)
+        ns.read(reg[:BLOCK], offset=BLOCK)
+        ns.read_many([(reg[:BLOCK], 0), (reg[BLOCK:], BLOCK)])
+        ns.controller.trace(0)
+        seen = ns.controller.timelines()
+    assert [(line.command, line.nbytes) for line in seen] == [("read", BLOCK)] * 3
+    for line in seen:
+        assert in_order(line), line
+        assert line.resumed_ns is None
 
 
 async def test_of_reads(live: Live, case: Case) -> None:
