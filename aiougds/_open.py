@@ -9,7 +9,7 @@ import os
 import sys
 import zlib
 from errno import ENOMEM
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, Unpack
 
 from aiougds._address import (
     KMOD_LINKS,
@@ -43,7 +43,20 @@ if TYPE_CHECKING:
 
     Opener = Callable[[Address, OpenOptions, Segment], CData]
 
-T = TypeVar("T", bound="Namespace | Controller")
+
+class Opened(Protocol):
+    """What can be left."""
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
+T = TypeVar("T", bound=Opened)
 EMU_SWITCHES: Final = {
     "create": lib.UGDS_EMU_CREATE,
     "readonly": lib.UGDS_EMU_READONLY,

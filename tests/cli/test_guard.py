@@ -11,9 +11,9 @@ import pytest
 import safetensors.numpy
 
 import aiougds
+from aiougds._signatures import SIGNATURES, Kind, Signature
 from aiougds.cli._failures import RefusedError
 from aiougds.cli._guard import ALL_KINDS, DISK_KINDS, guard, look, makes_it
-from aiougds.cli._signatures import SIGNATURES, Kind, Signature
 
 MIB = 1 << 20
 SIZE = 5 * MIB + 64 * 1024

@@ -7,10 +7,10 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from aiougds._signatures import HEAD_BYTES, TAIL_BYTES, Found, find
 from aiougds.cli._failures import CommandError
 from aiougds.cli._guard import DISK_KINDS
 from aiougds.cli._host.obstacles import Obstacle
-from aiougds.cli._signatures import HEAD_BYTES, TAIL_BYTES, Found, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

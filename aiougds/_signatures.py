@@ -102,6 +102,7 @@ SIGNATURES: Final = (
     _volume("swap", b"SWAPSPACE2", *_SWAP_AT),
     _volume("swap", b"SWAP-SPACE", *_SWAP_AT),
     Signature("SPDK blobstore", "store", b"SPDKBLOB", (0,)),
+    Signature("aiougds chunk store", "store", b"UGDSTORE", (0,)),
     _file("SQLite database", b"SQLite format 3\0"),
     _file("ELF program", b"\x7fELF"),
     _file("zip archive", b"PK\x03\x04"),
