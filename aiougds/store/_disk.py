@@ -1,0 +1,113 @@
+"""One device of a store: its handles, and memory of our own to write and read with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiougds._errors import OperationTimeoutError, RangeBusyError
+from aiougds.store._layout import BLOCK
+
+if TYPE_CHECKING:
+    from aiougds._home import Home
+    from aiougds._namespace import Namespace
+    from aiougds._pinned import RegistrationSlice
+    from aiougds._registration import Registration
+    from aiougds._transfer import Clock
+    from aiougds.store._layout import Superblock
+
+BLOCKS: Final = 1024  # of headers and tails: operations in flight, about
+
+
+class Alone:
+    """What waits in a thread without a loop: nothing else could end the wait."""
+
+    __slots__ = ()
+
+    def turn(self, timeout_s: float | None) -> None:
+        """Say so, instead of waiting for ever."""
+        raise RangeBusyError(
+            "nothing is left to wait for: all slots are pinned or given up; unpin "
+            "some, or give the device time to answer"
+        )
+
+
+ALONE: Final = Alone()
+
+
+class Disk:
+    """A namespace as the store uses it."""
+
+    __slots__ = (
+        "_blocks", "_stuck", "_views", "_waiting", "fua", "gets", "home", "ns",
+        "puts", "store", "superblock",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        ns: Namespace,
+        puts: Namespace,
+        gets: Namespace,
+        superblock: Superblock,
+        arena: Registration,
+        home: Home,
+    ) -> None:
+        self.ns = ns
+        self.puts = puts
+        self.gets = gets
+        self.superblock = superblock
+        self.store = superblock.uuid[:8]
+        self.home = home
+        # Without a volatile cache what has completed is durable.
+        self.fua = ns.controller.capabilities.volatile_write_cache
+        count = arena.nbytes // BLOCK
+        view = arena.view
+        self._views = [view[i * BLOCK : (i + 1) * BLOCK] for i in range(count)]
+        self._blocks = [
+            (arena[i * BLOCK : (i + 1) * BLOCK], self._views[i])
+            for i in reversed(range(count))
+        ]
+        self._waiting: list[object] = []
+        self._stuck: list[tuple[RegistrationSlice, memoryview]] = []
+
+    async def block(self) -> tuple[RegistrationSlice, memoryview]:
+        """Take a block of our memory; waits while there is none."""
+        while not self._blocks:
+            if self._stuck and not self.is_stuck():
+                self._blocks += self._stuck
+                self._stuck.clear()
+                continue
+            await self.home.park(self._waiting, ALONE, None)
+        return self._blocks.pop()
+
+    async def wait(self, parked: list[object], clock: Clock) -> None:
+        """Wait there until somebody wakes it."""
+        if clock.over():
+            raise OperationTimeoutError(
+                "another put of the same key did not end within timeout_s"
+            )
+        await self.home.park(parked, ALONE, clock.left())
+
+    def try_block(self) -> tuple[RegistrationSlice, memoryview] | None:
+        """Take a block, if there is one."""
+        return self._blocks.pop() if self._blocks else None
+
+    def give(self, block: tuple[RegistrationSlice, memoryview]) -> None:
+        """Give one back that the device is done with."""
+        self._blocks.append(block)
+        if self._waiting:
+            self.home.wake(self._waiting)
+
+    def strand(self, block: tuple[RegistrationSlice, memoryview]) -> None:
+        """Give one back that the device may still touch."""
+        self._stuck.append(block)
+
+    def is_stuck(self) -> bool:
+        """Whether the device may still do something that was given up."""
+        device = self.puts._device
+        return not device.ended and (
+            device.is_stuck(self.puts._ptr) or device.is_stuck(self.ns._ptr)
+        )
+
+    def resets(self) -> int:
+        """Return how often the controller was reset."""
+        return int(self.ns._device.stats().resets)

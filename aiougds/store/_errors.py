@@ -1,0 +1,68 @@
+"""What a chunk store fails with.
+
+.. code-block:: text
+
+    StoreError (UGDSError)
+    ├── ChunkNotFoundError     (KeyError) no such key
+    ├── ChunkCorruptError      its checksum or header is wrong; the chunk was dropped
+    ├── ChunkTooLargeError     (ValueError) larger than the largest slot, or empty
+    ├── ChunkPinnedError       (BusyError) pinned: not deleted
+    ├── StoreFullError         no free slot, and nothing may be evicted
+    ├── StoreFormatError       the devices hold no store, another version, or a part
+    ├── OccupiedError          the device holds something else; nothing was written
+    └── StoreBrokenError       (BrokenError) the journal cannot be written: reopen
+"""
+
+from __future__ import annotations
+
+import errno
+
+from aiougds._errors import ArgumentError, BrokenError, BusyError, UGDSError
+
+
+class StoreError(UGDSError):
+    """Base of what a chunk store fails with by itself."""
+
+
+class ChunkNotFoundError(StoreError, KeyError):
+    """No chunk has that key."""
+
+    default_errno = errno.ENOENT
+
+
+class ChunkCorruptError(StoreError):
+    """The bytes on the device are not those that were put; the chunk was dropped."""
+
+    default_errno = errno.EBADMSG
+
+
+class ChunkTooLargeError(StoreError, ArgumentError, ValueError):
+    """The chunk is larger than the largest slot, or empty."""
+
+    default_errno = errno.EFBIG
+
+
+class ChunkPinnedError(StoreError, BusyError):
+    """The chunk is pinned, so it was not deleted."""
+
+
+class StoreFullError(StoreError):
+    """All slots are in use, and nothing may be evicted."""
+
+    default_errno = errno.ENOSPC
+
+
+class StoreFormatError(StoreError):
+    """The devices hold no store, one of another version, or not all of one."""
+
+    default_errno = errno.EMEDIUMTYPE
+
+
+class OccupiedError(StoreError):
+    """The device holds something else, or may; nothing was written."""
+
+    default_errno = errno.EEXIST
+
+
+class StoreBrokenError(StoreError, BrokenError):
+    """The journal cannot be written any more: close the store and open it again."""

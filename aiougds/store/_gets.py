@@ -1,0 +1,238 @@
+"""Getting chunks: straight into the caller's memory, but for what ends in a block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiougds._errors import BatchError, RangeError, UGDSError
+from aiougds._ffi import lib
+from aiougds.store._errors import ChunkCorruptError, ChunkNotFoundError
+from aiougds.store._layout import BLOCK
+from aiougds.store._memory import checksum, copy_in, is_aligned, registered
+from aiougds.store._records import read_header, tail_fits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiougds._pinned import PinnedMemory, RegistrationSlice
+    from aiougds._transfer import Clock
+    from aiougds.store._shard import Shard
+
+    Target = PinnedMemory | RegistrationSlice
+    Block = tuple[RegistrationSlice, memoryview]
+
+READ: Final = lib.UGDS_OP_READ
+AT_ONCE: Final = 2048  # chunks of one submission
+
+
+def not_found(key: bytes) -> ChunkNotFoundError:
+    """Say that there is no such chunk."""
+    return ChunkNotFoundError(f"no chunk has the key {key!r}")
+
+
+class Reading:
+    """A chunk that is being read."""
+
+    __slots__ = (
+        "block", "gen", "in_header", "key", "length", "requests", "slot", "tail",
+        "target",
+    )  # fmt: skip
+
+    def __init__(self, shard: Shard, key: bytes, target: Target) -> None:
+        slot = shard.slots.index.get(key)
+        if slot is None:
+            shard.counts.misses += 1
+            raise not_found(key)
+        columns = shard.slots.columns
+        length = columns.lengths[slot]
+        if target.nbytes < length:
+            raise RangeError(
+                f"get: the chunk {key!r} has {length} bytes, the memory "
+                f"{target.nbytes}; chunk(key).nbytes tells how many are needed"
+            )
+        self.key = key
+        self.slot = slot
+        self.gen = columns.gens[slot]
+        self.length = length
+        self.target = target
+        self.tail = length % shard.disk.superblock.lba_bytes
+        self.in_header = False
+        self.block: Block | None = None
+        pool = shard.slots.pool_of(slot)
+        pool.policy.touch(slot)
+        at = pool.at(slot) + BLOCK
+        if not self.tail:
+            whole = target if target.nbytes == length else target[:length]
+            self.requests: list[tuple[Target, int]] = [(whole, at)]
+        else:
+            whole_bytes = length - self.tail
+            self.requests = [(target[:whole_bytes], at)] if whole_bytes else []
+
+    def use(self, shard: Shard, block: Block) -> None:
+        """Read its end into a block of ours."""
+        self.block = block
+        at = shard.slots.pool_of(self.slot).at(self.slot)
+        self.in_header = tail_fits(self.key, self.tail)
+        if self.in_header:
+            self.requests.append((block[0], at))
+        else:
+            lba = shard.disk.superblock.lba_bytes
+            place = at + BLOCK + self.length - self.tail
+            self.requests.append((block[0][:lba], place))
+
+    async def end(self, shard: Shard) -> int:
+        """Copy what was read beside, and look whether it is what was put."""
+        if self.block is not None:
+            view, tail = self.block[1], self.tail
+            part = view[:tail]
+            if self.in_header:
+                header = read_header(view)
+                if header is None or (header.generation, header.key) != (
+                    self.gen,
+                    self.key,
+                ):
+                    raise self._corrupt(shard, "its header is not of this chunk")
+                part = view[BLOCK - tail :]
+            shard.counts.tail_bytes += tail
+            await copy_in(shard.disk.home, self.target, self.length - tail, part)
+        columns = shard.slots.columns
+        kind = columns.kinds[self.slot]
+        if kind and columns.gens[self.slot] == self.gen:
+            found = await checksum(
+                shard.disk.home, kind, self.key, self.gen, self.target, self.length
+            )
+            if found != columns.sums[self.slot] and columns.gens[self.slot] == self.gen:
+                raise self._corrupt(shard, "its checksum is wrong")
+        shard.counts.hits += 1
+        shard.counts.get_bytes += self.length
+        return self.length
+
+    def _corrupt(self, shard: Shard, why: str) -> ChunkCorruptError:
+        shard.counts.corrupt += 1
+        if shard.slots.index.get(self.key) == self.slot:
+            shard.remove(self.slot, "corrupt", pinned=True)
+        return ChunkCorruptError(
+            f"the chunk {self.key!r} of {self.length} bytes: {why}; it was dropped"
+        )
+
+
+async def get_one(shard: Shard, key: bytes, into: object, clock: Clock) -> int:
+    """Read a chunk and return its bytes."""
+    shard.counts.gets += 1
+    disk = shard.disk
+    target = registered(disk.ns._device, into, READ)
+    if target is None:
+        if key not in shard.slots.index:
+            shard.counts.misses += 1
+            raise not_found(key)
+        shard.counts.unregistered += 1
+        async with disk.ns.register(into) as reg:  # type: ignore[arg-type]
+            return await _get(shard, Reading(shard, key, reg), clock)
+    return await _get(shard, Reading(shard, key, target), clock)
+
+
+async def _get(shard: Shard, reading: Reading, clock: Clock) -> int:
+    disk = shard.disk
+    shard.hold(reading.slot)
+    try:
+        if reading.tail:
+            reading.use(shard, disk.try_block() or await disk.block())
+        requests = reading.requests
+        left = clock.left()
+        if len(requests) > 1 and is_aligned(reading.target):
+            await disk.gets.read_many(requests, timeout_s=left)
+        else:  # the engine copies what no device can reach
+            for memory, at in requests:
+                await disk.gets.read(memory, offset=at, timeout_s=left)
+        return await reading.end(shard)
+    except BatchError as error:
+        raise error.exceptions[0] from None
+    finally:
+        _release(shard, reading)
+
+
+def _release(shard: Shard, reading: Reading) -> None:
+    if reading.block is not None:
+        disk = shard.disk
+        if disk.gets._device.is_stuck(disk.gets._ptr):
+            disk.strand(reading.block)
+        else:
+            disk.give(reading.block)
+        reading.block = None
+    shard.let_go(reading.slot)
+
+
+async def get_many(
+    shard: Shard, items: Sequence[tuple[bytes, object]], clock: Clock
+) -> list[int | UGDSError]:
+    """Read chunks with one submission; for each its bytes, or why it is not there."""
+    results: list[int | UGDSError] = [0] * len(items)
+    together: list[tuple[int, Reading]] = []
+    alone: list[tuple[int, bytes, object]] = []
+    held: list[bytes] = []
+    disk, device = shard.disk, shard.disk.ns._device
+    try:
+        for index, (key, into) in enumerate(items):
+            try:
+                target = registered(device, into, READ)
+                if target is None or not is_aligned(target):
+                    alone.append((index, key, into))
+                    held += [key] if shard.pin(key) else []
+                    continue
+                shard.counts.gets += 1
+                reading = Reading(shard, key, target)
+                if reading.tail:
+                    block = disk.try_block()
+                    if block is None:
+                        shard.counts.gets -= 1
+                        alone.append((index, key, into))
+                        held += [key] if shard.pin(key) else []
+                        continue
+                    reading.use(shard, block)
+                shard.hold(reading.slot)
+                together.append((index, reading))
+            except UGDSError as error:
+                results[index] = error
+        for first in range(0, len(together), AT_ONCE):
+            await _together(shard, together[first : first + AT_ONCE], results, clock)
+        while together:
+            _release(shard, together.pop()[1])
+        for index, key, into in alone:
+            try:
+                results[index] = await get_one(shard, key, into, clock)
+            except UGDSError as error:
+                results[index] = error
+    finally:
+        for _, reading in together:
+            _release(shard, reading)
+        for key in held:
+            shard.unpin(key)
+    return results
+
+
+async def _together(
+    shard: Shard,
+    readings: list[tuple[int, Reading]],
+    results: list[int | UGDSError],
+    clock: Clock,
+) -> None:
+    requests = [one for _, reading in readings for one in reading.requests]
+    outcomes: tuple[int | UGDSError, ...] = ()
+    try:
+        await shard.disk.gets.read_many(requests, timeout_s=clock.left())
+    except BatchError as error:
+        outcomes = error.results
+    except UGDSError as error:
+        for index, _ in readings:
+            results[index] = error
+        return
+    at = 0
+    for index, reading in readings:
+        count = len(reading.requests)
+        mine = outcomes[at : at + count] if outcomes else ()
+        at += count
+        failed = next((one for one in mine if isinstance(one, UGDSError)), None)
+        try:
+            results[index] = await reading.end(shard) if failed is None else failed
+        except UGDSError as error:
+            results[index] = error

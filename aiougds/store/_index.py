@@ -1,0 +1,194 @@
+"""What a store knows without asking a device: its index, pins, listeners, numbers."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aiougds._errors import ArgumentTypeError, RangeError
+from aiougds.store._gets import not_found
+from aiougds.store._puts import no_room
+from aiougds.store._statistics import (
+    COUNTED,
+    Capacity,
+    ChunkInfo,
+    StoreEvent,
+    StoreStatistics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from aiougds.store._shard import Shard
+    from aiougds.store._statistics import EventKind
+
+    Listener = Callable[[StoreEvent], object]
+
+
+class StoreIndex:
+    """The half of a :class:`ChunkStore` that awaits nothing."""
+
+    __slots__ = ("_key_bytes", "_listeners", "_shards", "_took_s")
+
+    def __init__(self, took_s: float) -> None:
+        self._shards: list[Shard] = []
+        self._listeners: list[Listener] = []
+        self._took_s = took_s
+        self._key_bytes = 0
+
+    def begin(self, shards: list[Shard]) -> None:
+        """Take the devices, once they are recovered."""
+        self._shards = shards
+        self._key_bytes = shards[0].disk.superblock.key_bytes
+
+    def _shard(self, key: bytes) -> Shard:
+        shards = self._shards
+        if type(key) is not bytes:
+            raise ArgumentTypeError(f"a key is bytes, not {key!r}")
+        if len(shards) == 1:
+            return shards[0]
+        return shards[zlib.crc32(key) % len(shards)]
+
+    def _checked(self, key: bytes) -> Shard:
+        shard = self._shard(key)
+        if not 0 < len(key) <= self._key_bytes:
+            raise RangeError(
+                f"a key of {len(key)} bytes: this store was formatted for keys of "
+                f"1 .. {self._key_bytes}"
+            )
+        return shard
+
+    # ---- looking ----
+
+    def contains(self, key: bytes) -> bool:
+        """Whether the chunk is there; no use of it, as far as eviction goes."""
+        return key in self._shard(key).slots.index
+
+    def contains_many(self, keys: Iterable[bytes]) -> list[bool]:
+        """Tell for each key whether its chunk is there."""
+        shards = self._shards
+        if len(shards) == 1:
+            index = shards[0].slots.index
+            return [key in index for key in keys]
+        return [key in self._shard(key).slots.index for key in keys]
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.contains(key)
+
+    def __len__(self) -> int:
+        return sum(len(shard.slots.index) for shard in self._shards)
+
+    def chunk(self, key: bytes) -> ChunkInfo:
+        """Return what is known of a chunk, or raise ChunkNotFoundError."""
+        shard = self._shard(key)
+        slot = shard.slots.index.get(key)
+        if slot is None:
+            raise not_found(key)
+        return self._info(shard, slot)
+
+    def _info(self, shard: Shard, slot: int) -> ChunkInfo:
+        columns = shard.slots.columns
+        return ChunkInfo(
+            columns.lengths[slot],
+            columns.gens[slot],
+            shard.disk.superblock.member,
+            slot,
+            shard.slots.pins.get(slot, 0),
+        )
+
+    def scan(self) -> Iterator[tuple[bytes, ChunkInfo]]:
+        """Iterate over the chunks of this moment, those of a device oldest first."""
+        for shard in self._shards:
+            gens = shard.slots.columns.gens
+            there = sorted(shard.slots.index.items(), key=lambda item: gens[item[1]])
+            for key, slot in there:
+                if shard.slots.index.get(key) == slot:
+                    yield key, self._info(shard, slot)
+
+    def pin(self, key: bytes) -> bool:
+        """Keep a chunk from eviction and deletion; False: it is not there.
+
+        Counted: it is free again after as many :meth:`unpin`. Pins are not kept when
+        the store is closed.
+        """
+        return self._shard(key).pin(key)
+
+    def unpin(self, key: bytes) -> bool:
+        """Take one pin back; False: there was none."""
+        return self._shard(key).unpin(key)
+
+    @contextmanager
+    def pinned(self, key: bytes) -> Generator[ChunkInfo]:
+        """Pin a chunk for as long as a ``with``; ChunkNotFoundError: not there."""
+        if not self.pin(key):
+            raise not_found(key)
+        try:
+            yield self.chunk(key)
+        finally:
+            self.unpin(key)
+
+    # ---- listeners and numbers ----
+
+    def add_listener(self, listener: Listener, *, replay: bool = False) -> None:
+        """Call ``listener(event)`` when chunks come or go, on the store's loop.
+
+        It must not raise, nor wait. With ``replay`` it hears first of all chunks that
+        are there, as one event ``restored``, the oldest first.
+        """
+        if replay:
+            listener(
+                StoreEvent(
+                    "restored", [(key, info.nbytes) for key, info in self.scan()]
+                )
+            )
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Call it no more."""
+        self._listeners.remove(listener)
+
+    def tell(self, kind: EventKind, items: list[tuple[bytes, int]]) -> None:
+        """Tell the listeners; for the devices of the store."""
+        if self._listeners:
+            event = StoreEvent(kind, items)
+            for listener in tuple(self._listeners):
+                listener(event)
+
+    @property
+    def capacity(self) -> Capacity:
+        """How much there is room for."""
+        pools = [pool for shard in self._shards for pool in shard.slots.pools]
+        return Capacity(
+            bytes=sum(pool.slot_bytes * pool.count for pool in pools),
+            slots=sum(pool.count for pool in pools),
+            free_slots=sum(pool.count - pool.used for pool in pools),
+            used_bytes=sum(shard.slots.used_bytes for shard in self._shards),
+        )
+
+    def slot_bytes_for(self, nbytes: int) -> int:
+        """Return the size of the slot that a chunk of so many bytes gets.
+
+        Raises ChunkTooLargeError where there is none that is large enough.
+        """
+        shard = self._shards[0]
+        pool = shard.slots.fitting(nbytes)
+        if pool is None or nbytes < 1:
+            raise no_room(shard, nbytes)
+        return pool.slot_bytes
+
+    def statistics(self) -> StoreStatistics:
+        """Return the counters of this moment."""
+        shards = self._shards
+        return StoreStatistics(
+            chunks=len(self),
+            pinned=sum(len(shard.slots.pins) for shard in shards),
+            commits=sum(shard.journal.commits for shard in shards),
+            journal_blocks=sum(shard.journal.blocks for shard in shards),
+            checkpoints=sum(shard.journal.checkpoints.count for shard in shards),
+            recovery_s=self._took_s,
+            **{
+                name: sum(getattr(shard.counts, name) for shard in shards)
+                for name in COUNTED
+            },
+        )

@@ -1,0 +1,303 @@
+"""The journal: what becomes durable, in order, many puts with one write.
+
+There is no task of its own. Whoever waits first leads: it writes what is there by
+then, tells the others, and hands over to one of those that came meanwhile. A leader
+that is cancelled leaves its blocks behind; the next one writes the same once more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiougds._errors import (
+    BrokenError,
+    ControllerWedgedError,
+    OperationTimeoutError,
+)
+from aiougds.store._checkpoint import Checkpoints
+from aiougds.store._disk import ALONE
+from aiougds.store._errors import StoreBrokenError
+from aiougds.store._layout import BLOCK
+from aiougds.store._records import blocks_of, delete_record, journal_block, put_record
+
+if TYPE_CHECKING:
+    from aiougds._registration import Registration
+    from aiougds._transfer import Clock
+    from aiougds.store._disk import Disk
+    from aiougds.store._recovery import Recovered
+    from aiougds.store._slots import Slots
+
+MOST_BLOCKS: Final = 16  # of one commit
+
+
+class Put:
+    """A chunk on its way to be seen."""
+
+    __slots__ = (
+        "abandoned", "checksum", "gen", "key", "kind", "length", "seen", "slot",
+        "ticket",
+    )  # fmt: skip
+
+    def __init__(self, key: bytes, slot: int, gen: int, length: int) -> None:
+        self.key = key
+        self.slot = slot
+        self.gen = gen
+        self.length = length
+        self.checksum = 0
+        self.kind = 0
+        self.seen = False  # published already: it becomes durable later
+        self.abandoned = False  # nobody waits for it any more: take it back
+        self.ticket = 0
+
+
+class _Commit:
+    """Blocks that are being written, and what they are about."""
+
+    __slots__ = ("blocks", "entries", "first", "has_data")
+
+    def __init__(
+        self, first: int, blocks: list[bytes], entries: list[Put | int], has_data: bool
+    ) -> None:
+        self.first = first
+        self.blocks = blocks
+        self.entries = entries
+        self.has_data = has_data
+
+
+class Owner(Protocol):
+    """Who is told what became durable."""
+
+    def published(self, put: Put) -> None: ...
+    def freed(self, slot: int) -> None: ...
+    def committed(self) -> None: ...
+
+
+class Journal:
+    """The journal of one device, and its checkpoints."""
+
+    __slots__ = (
+        "_buffer", "_disk", "_epoch", "_owner", "_pending", "_queue", "_resets",
+        "_ring", "_spare", "_tail", "_told", "_unfinished", "added", "blocks",
+        "broken", "busy", "checkpoints", "commits", "done", "head", "writing",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        disk: Disk,
+        slots: Slots,
+        recovered: Recovered,
+        buffer: Registration,
+        pages: Registration,
+        owner: Owner,
+    ) -> None:
+        self._disk = disk
+        self._owner = owner
+        self._ring = disk.superblock.journal_blocks
+        self._epoch = recovered.epoch
+        self.head = recovered.head  # sequence of the next block
+        self._tail = recovered.checkpoint.replay_from
+        self._buffer = buffer
+        self._spare: list[Registration] = []  # took the place of what was given up
+        self.checkpoints = Checkpoints(disk, slots, recovered.checkpoint, pages)
+        self._pending: deque[tuple[bytes, Put | int]] = deque()
+        self.added = 0
+        """Records so far; the number of the last one is what to settle."""
+        self.done = 0
+        """Records that are durable."""
+        self._queue: list[object] = []
+        self._told: list[object] = []
+        self.writing = 0
+        """Puts whose bytes are on their way to the device."""
+        self.busy = False
+        self._unfinished: _Commit | None = None
+        self.broken: BrokenError | None = None
+        self._resets = disk.resets()
+        self.commits = 0
+        self.blocks = 0
+
+    # ---- adding ----
+
+    def put(self, put: Put) -> None:
+        """Add a chunk whose bytes are on the device."""
+        record = put_record(
+            put.slot, put.gen, put.length, put.checksum, put.kind, put.key
+        )
+        self._pending.append((record, put))
+        self.added += 1
+        put.ticket = self.added
+
+    def delete(self, slot: int, gen: int) -> int:
+        """Add that a slot holds nothing any more; returns what to settle."""
+        self._pending.append((delete_record(slot, gen), slot))
+        self.added += 1
+        return self.added
+
+    @property
+    def backlog(self) -> int:
+        """Records that are not durable yet."""
+        return self.added - self.done
+
+    # ---- waiting ----
+
+    def check(self) -> None:
+        """Raise when it can be written no more."""
+        if self.broken is not None:
+            raise StoreBrokenError(
+                f"the journal of {self._disk.ns!r} could not be written "
+                f"({self.broken}); close the store and open it again"
+            ) from self.broken
+
+    def fail(self, error: BrokenError) -> None:
+        """Write no more: what a volatile cache held may be lost."""
+        self.broken = self.broken or error
+
+    async def settle(self, ticket: int, clock: Clock) -> None:
+        """Wait until that record is durable, and see to it."""
+        while self.done < ticket:
+            self.check()
+            if clock.over():
+                raise OperationTimeoutError(
+                    "the journal was not written within timeout_s; nothing is known "
+                    "of the operation until it is"
+                )
+            if not self.busy:
+                await self._lead(clock)
+                continue
+            try:
+                await self._disk.home.park(self._queue, ALONE, clock.left())
+            except BaseException:
+                if not self.busy:  # it was my turn to lead
+                    self._hand_over()
+                raise
+        if not self.busy:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._queue:
+            self._disk.home.wake([self._queue.pop(0)])
+
+    async def _lead(self, clock: Clock) -> None:
+        self.busy = True
+        try:
+            if self.writing:
+                # Those that end in the same turn of the loop come along.
+                await self._disk.home.breathe()
+            await self._commit(clock)
+        except BrokenError as error:
+            self.fail(error)
+            raise
+        finally:
+            self.busy = False
+            self._disk.home.wake(self._told)
+            self._hand_over()
+
+    # ---- writing ----
+
+    async def _commit(self, clock: Clock) -> None:
+        disk, ring = self._disk, self._ring
+        commit = self._unfinished
+        if commit is None:
+            await self._make_room(clock)
+            commit = self._unfinished = self._gather()
+        # Nobody can have come since it was gathered.
+        self._told, self._queue = self._queue, []
+        if disk.fua and commit.has_data:
+            await disk.puts.flush(timeout_s=clock.left())
+            self._check_power()
+        base = disk.superblock.journal
+        count = len(commit.blocks)
+        buffer = self._buffer
+        view = buffer.view
+        for i, block in enumerate(commit.blocks):
+            view[i * BLOCK : i * BLOCK + len(block)] = block
+        place = commit.first % ring
+        before = min(count, ring - place)
+        try:
+            await disk.ns.write(
+                buffer[: before * BLOCK],
+                offset=base + place * BLOCK,
+                fua=disk.fua,
+                timeout_s=clock.left(),
+            )
+            if before < count:
+                await disk.ns.write(
+                    buffer[before * BLOCK : count * BLOCK],
+                    offset=base,
+                    fua=disk.fua,
+                    timeout_s=clock.left(),
+                )
+        except BaseException:
+            if disk.is_stuck():  # the same bytes go again, from elsewhere
+                self._buffer = await disk.ns.allocate(buffer.nbytes)
+                self._spare.append(self._buffer)
+            raise
+        self._unfinished = None
+        self._finish(commit)
+
+    def _check_power(self) -> None:
+        """Raise when the controller was reset since: its cache may have lost data."""
+        if self._disk.resets() != self._resets:
+            self.fail(
+                ControllerWedgedError(
+                    "the controller was reset; what its cache held may be lost"
+                )
+            )
+            self.check()
+
+    async def _make_room(self, clock: Clock) -> None:
+        """Write what of a checkpoint is due, so that the ring never runs full."""
+        used = self.head - self._tail
+        points = self.checkpoints
+        if used > self._ring // 2 and not points.running:
+            points.begin(self.head, self._epoch)
+        if points.running:
+            left = self._ring - used - 2 * MOST_BLOCKS
+            waiting = min(MOST_BLOCKS, 1 + len(self._pending) // 32)
+            if await points.advance(left // waiting, clock):
+                self._tail = points.last.replay_from
+
+    async def _checkpoint(self, clock: Clock) -> None:
+        points = self.checkpoints
+        if not points.running:
+            points.begin(self.head, self._epoch)
+        await points.advance(0, clock)
+        self._tail = points.last.replay_from
+
+    def _gather(self) -> _Commit:
+        pending = self._pending
+        records = [record for record, _ in islice(pending, MOST_BLOCKS * 128)]
+        blocks: list[bytes] = []
+        taken = 0
+        for part in blocks_of(records, MOST_BLOCKS):
+            seq = self.head + len(blocks)
+            blocks.append(journal_block(self._disk.store, seq, self._epoch, part))
+            taken += len(part)
+        entries = [pending.popleft()[1] for _ in range(taken)]
+        has_data = any(type(entry) is Put for entry in entries)
+        commit = _Commit(self.head, blocks, entries, has_data)
+        self.head += len(blocks)
+        return commit
+
+    def _finish(self, commit: _Commit) -> None:
+        self.commits += 1
+        self.blocks += len(commit.blocks)
+        self.done += len(commit.entries)
+        for entry in commit.entries:
+            if type(entry) is int:
+                self._owner.freed(entry)
+            elif not entry.seen:  # type: ignore[union-attr]
+                self._owner.published(entry)  # type: ignore[arg-type]
+        self._owner.committed()
+
+    async def end(self, clock: Clock) -> None:
+        """Write what is left, and a checkpoint, so that the next opening is quick."""
+        try:
+            self.check()
+            await self.settle(self.added, clock)
+            if self.head > self.checkpoints.last.replay_from:
+                await self._checkpoint(clock)
+        finally:
+            for buffer in (*self._spare, *self.checkpoints.spare):
+                await buffer.abandon_off_loop()

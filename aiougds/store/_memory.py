@@ -1,0 +1,81 @@
+"""Memory of callers: where it is registered, its last bytes, its checksum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiougds._errors import CapabilityError
+from aiougds._ffi import ffi
+from aiougds._pinned import PinnedMemory, RegistrationSlice
+from aiougds._transfer import locate
+from aiougds.store._checksum import INLINE_BYTES, compute, seed
+
+if TYPE_CHECKING:
+    from aiougds._device import Device
+    from aiougds._home import Home
+
+
+def registered(
+    device: Device, buf: object, op: int
+) -> PinnedMemory | RegistrationSlice | None:
+    """Return the registered memory that the object is, or lies in; else None."""
+    if isinstance(buf, (RegistrationSlice, PinnedMemory)):
+        return buf
+    place = locate(device, buf, op)
+    if isinstance(place.keep, PinnedMemory):
+        return RegistrationSlice(place.keep, place.buf_off, place.nbytes)
+    return None
+
+
+def is_aligned(memory: PinnedMemory | RegistrationSlice) -> bool:
+    """Whether a device can reach it without a copy (PRP entries, 4 bytes)."""
+    return not (memory._reg.memory.ptr + memory._start) & 3
+
+
+async def copy_out(
+    home: Home, source: PinnedMemory | RegistrationSlice, start: int, into: memoryview
+) -> None:
+    """Copy bytes of a caller's memory into ours."""
+    memory, nbytes = source._reg.memory, len(into)
+    start += source._start
+    target = ffi.from_buffer(into)
+    if memory.host:
+        ffi.memmove(target, ffi.cast("char *", memory.ptr + start), nbytes)
+    else:
+        pointer = ffi.cast("char *", target)
+        await home.off_loop(lambda: memory.copy_out(pointer, start, nbytes))
+
+
+async def copy_in(
+    home: Home, target: PinnedMemory | RegistrationSlice, start: int, source: memoryview
+) -> None:
+    """Copy bytes of ours into a caller's memory."""
+    memory, nbytes = target._reg.memory, len(source)
+    start += target._start
+    if memory.host:
+        ffi.memmove(ffi.cast("char *", memory.ptr + start), source, nbytes)
+    else:
+        pointer = ffi.cast("char *", ffi.from_buffer(source))
+        await home.off_loop(lambda: memory.copy_in(start, pointer, nbytes))
+
+
+async def checksum(
+    home: Home,
+    kind: int,
+    key: bytes,
+    gen: int,
+    memory: PinnedMemory | RegistrationSlice,
+    nbytes: int,
+) -> int:
+    """Return the checksum of the first bytes; of many, in a thread."""
+    whole = memory._reg.memory
+    if not whole.host:
+        raise CapabilityError(
+            "memory of a GPU has no checksum: the host would have to copy it; open "
+            "the store with checksum=None, or put from host memory"
+        )
+    function, first = compute(kind), seed(key, gen)
+    data = ffi.buffer(ffi.cast("char *", whole.ptr + memory._start), nbytes)
+    if nbytes <= INLINE_BYTES:
+        return function(data, first)
+    return await home.off_loop(lambda: function(data, first))

@@ -1,0 +1,216 @@
+"""Putting chunks: their bytes first, then the journal, then everybody sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiougds._errors import BatchError, BrokenError
+from aiougds._ffi import lib
+from aiougds.store._errors import ChunkTooLargeError
+from aiougds.store._journal import Put
+from aiougds.store._layout import BLOCK
+from aiougds.store._memory import checksum, copy_out, is_aligned, registered
+from aiougds.store._records import Header, tail_fits, write_header
+
+if TYPE_CHECKING:
+    from aiougds._pinned import PinnedMemory, RegistrationSlice
+    from aiougds._transfer import Clock
+    from aiougds.store._disk import Disk
+    from aiougds.store._shard import Shard
+    from aiougds.store._slots import Pool
+
+    Source = PinnedMemory | RegistrationSlice
+    Block = tuple[RegistrationSlice, memoryview]
+
+WRITE: Final = lib.UGDS_OP_WRITE
+LAZY_RECORDS: Final = 64
+"""Of puts that nobody waits for: with so many one of them writes the journal."""
+LAZY_MOST: Final = 4096  # with more all of them wait
+
+
+def no_room(shard: Shard, nbytes: int) -> ChunkTooLargeError:
+    """Say that a chunk has no place in any slot."""
+    most = shard.slots.pools[-1].slot_bytes
+    return ChunkTooLargeError(
+        f"a chunk of {nbytes} bytes: the slots of this store hold 1 .. {most}"
+        + ("; format it with larger slot_bytes" if nbytes else "")
+    )
+
+
+class Writing:
+    """A chunk whose bytes are to be written, and what it borrows for that."""
+
+    __slots__ = ("blocks", "put", "requests", "source")
+
+    def __init__(self, put: Put, source: Source) -> None:
+        self.put = put
+        self.source = source
+        self.blocks: list[Block] = []
+        self.requests: list[tuple[Source, int]] = []
+
+    async def prepare(self, shard: Shard, pool: Pool, block: Block) -> None:
+        """Make the header, copy the tail, and list what is to be written where."""
+        disk, put, source = shard.disk, self.put, self.source
+        self.blocks.append(block)
+        at = pool.at(put.slot)
+        length = put.length
+        tail = length % disk.superblock.lba_bytes
+        in_header = tail_fits(put.key, tail)
+        if shard.kind:
+            put.kind = shard.kind
+            put.checksum = await checksum(
+                disk.home, put.kind, put.key, put.gen, source, length
+            )
+        write_header(
+            block[1],
+            Header(
+                put.gen,
+                length,
+                put.checksum,
+                put.kind,
+                put.key,
+                tail if in_header else 0,
+            ),
+        )
+        requests = self.requests
+        requests.append((block[0], at))
+        if not tail:
+            requests.append((source, at + BLOCK))
+            return
+        shard.counts.tail_bytes += tail
+        whole = length - tail
+        if whole:
+            requests.append((source[:whole], at + BLOCK))
+        if in_header:
+            await copy_out(disk.home, source, whole, block[1][BLOCK - tail :])
+            return
+        other = await disk.block()
+        self.blocks.append(other)
+        await copy_out(disk.home, source, whole, other[1][:tail])
+        lba = disk.superblock.lba_bytes
+        requests.append((other[0][:lba], at + BLOCK + whole))
+
+    def give_blocks(self, disk: Disk, *, stuck: bool = False) -> None:
+        """Give back what was borrowed."""
+        for block in self.blocks:
+            if stuck:
+                disk.strand(block)
+            else:
+                disk.give(block)
+        self.blocks.clear()
+
+
+def present(shard: Shard, key: bytes) -> bool:
+    """Whether the key is there; that counts as a use of it."""
+    slot = shard.slots.index.get(key)
+    if slot is None:
+        return False
+    shard.slots.pool_of(slot).policy.touch(slot)
+    shard.counts.puts_present += 1
+    return True
+
+
+async def put_one(
+    shard: Shard, key: bytes, buf: object, clock: Clock, *, durable: bool
+) -> bool:
+    """Put a chunk; False: it is there already."""
+    shard.journal.check()
+    while True:
+        if present(shard, key):
+            return False
+        others = shard.putting.get(key)
+        if others is None:
+            break
+        await shard.disk.wait(others, clock)
+    others = shard.putting[key] = []
+    try:
+        source = registered(shard.disk.ns._device, buf, WRITE)
+        if source is not None:
+            await _put(shard, key, source, clock, durable=durable)
+        else:
+            shard.counts.unregistered += 1
+            async with shard.disk.ns.register(buf) as reg:  # type: ignore[arg-type]
+                await _put(shard, key, reg, clock, durable=durable)
+    finally:
+        del shard.putting[key]
+        if others:
+            shard.disk.home.wake(others)
+    return True
+
+
+async def _put(
+    shard: Shard, key: bytes, source: Source, clock: Clock, *, durable: bool
+) -> None:
+    disk, journal = shard.disk, shard.journal
+    length = source.nbytes
+    pool = shard.slots.fitting(length)
+    if pool is None or not length:
+        raise no_room(shard, length)
+    slot = shard.take(pool, key)
+    if slot is None:
+        slot = await shard.room(pool, clock)
+    put = Put(key, slot, shard.next_gen(), length)
+    writing = Writing(put, source)
+    journal.writing += 1
+    try:
+        block = disk.try_block() or await disk.block()
+        await writing.prepare(shard, pool, block)
+        await write(disk, writing.requests, source, clock)
+    except BaseException as error:
+        stuck = disk.is_stuck()
+        writing.give_blocks(disk, stuck=stuck)
+        shard.give_back(slot)
+        if isinstance(error, BrokenError):
+            journal.fail(error)
+        raise
+    finally:
+        journal.writing -= 1
+    writing.give_blocks(disk)
+    shard.counts.puts += 1
+    shard.counts.put_bytes += length
+    journal.put(put)
+    await finish(shard, put, clock, durable=durable)
+
+
+async def write(
+    disk: Disk, requests: list[tuple[Source, int]], source: Source, clock: Clock
+) -> None:
+    """Write header and data at once; raise the first failure of them."""
+    left = clock.left()
+    if is_aligned(source):
+        try:
+            await disk.puts.write_many(requests, timeout_s=left)
+        except BatchError as error:
+            raise error.exceptions[0] from None
+        return
+    for memory, at in requests:  # the engine copies what no device can reach
+        await disk.puts.write(memory, offset=at, timeout_s=left)
+
+
+async def finish(shard: Shard, put: Put, clock: Clock, *, durable: bool) -> None:
+    """Wait until a chunk is durable, or have it seen and leave that for later."""
+    journal = shard.journal
+    if not durable:
+        shard.show(put)
+        shard.committed()
+        if journal.backlog >= (LAZY_RECORDS if not journal.busy else LAZY_MOST):
+            await journal.settle(journal.done + 1, clock)
+        return
+    try:
+        await journal.settle(put.ticket, clock)
+    except BaseException:
+        take_back(shard, put)
+        raise
+
+
+def take_back(shard: Shard, put: Put) -> None:
+    """Have nobody see what its caller has given up."""
+    slots = shard.slots
+    if not put.seen:
+        put.abandoned = True
+    elif (
+        slots.index.get(put.key) == put.slot
+        and slots.columns.gens[put.slot] == put.gen
+        and put.slot not in slots.pins
+    ):
+        shard.remove(put.slot, "deleted")

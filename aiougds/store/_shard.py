@@ -1,0 +1,267 @@
+"""One device of a store: who gets a slot, who has to go, who sees what."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from aiougds._errors import OperationTimeoutError
+from aiougds.store._disk import ALONE
+from aiougds.store._errors import ChunkPinnedError, StoreFullError
+from aiougds.store._journal import Journal, Put
+from aiougds.store._policy import Never
+from aiougds.store._statistics import Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiougds._registration import Registration
+    from aiougds._transfer import Clock
+    from aiougds.store._disk import Disk
+    from aiougds.store._recovery import Recovered
+    from aiougds.store._slots import Pool, Slots
+    from aiougds.store._statistics import EventKind
+
+    Tell = Callable[[EventKind, list[tuple[bytes, int]]], None]
+
+GEN_BITS: Final = 40  # below them the epoch: no generation comes twice
+
+
+class Shard:
+    """Slots, index and journal of one device."""
+
+    __slots__ = (
+        "_deleted", "_freeing", "_limbo", "_lock", "_next_gen", "_stored", "_tell",
+        "counts", "disk", "journal", "kind", "putting", "slots",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        disk: Disk,
+        recovered: Recovered,
+        kind: int,
+        tell: Tell,
+        buffer: Registration,
+        pages: Registration,
+    ) -> None:
+        self.disk = disk
+        self.slots: Slots = recovered.slots
+        self.kind = kind  # of the checksums of new chunks
+        self.journal = Journal(disk, self.slots, recovered, buffer, pages, self)
+        self._next_gen = recovered.epoch << GEN_BITS
+        self._tell = tell
+        # Threads pin; only the loop evicts and deletes. Neither may be in between.
+        self._lock = Lock()
+        self._stored: list[tuple[bytes, int]] = []
+        self._limbo: list[int] = []  # slots that a given-up write may still reach
+        self._freeing: dict[int, int] = {}  # by pool: slots to be free soon
+        self._deleted: dict[int, int] = {}  # by pool: the last record that frees one
+        self.putting: dict[bytes, list[object]] = {}
+        self.counts = Counts()
+
+    def next_gen(self) -> int:
+        """Return a generation that no slot has had."""
+        self._next_gen += 1
+        return self._next_gen
+
+    # ---- getting a slot ----
+
+    def take(self, pool: Pool, key: bytes) -> int | None:
+        """Reserve a slot and return it; None: one will be free (:meth:`room`)."""
+        pool.policy.admit(key)
+        if pool.used >= pool.high:
+            self._evict(pool, pool.used + 1 - pool.low)
+        pool.used += 1
+        return pool.free.pop() if pool.free else None
+
+    async def room(
+        self,
+        pool: Pool,
+        clock: Clock,
+        before: Callable[[], Awaitable[None]] | None = None,
+    ) -> int:
+        """Wait for the slot that was reserved; ``before`` ends what others wait for."""
+        try:
+            if before is not None:
+                await before()
+            while not pool.free:
+                await self._wait(pool, clock)
+        except BaseException:
+            pool.used -= 1
+            raise
+        return pool.free.pop()
+
+    async def _wait(self, pool: Pool, clock: Clock) -> None:
+        if clock.over():
+            raise OperationTimeoutError(
+                "no slot was free within timeout_s: pinned chunks and puts in flight "
+                "hold them all; unpin some, or use a larger device"
+            )
+        if self._freeing.get(pool.first):
+            await self.journal.settle(self._deleted[pool.first], clock)
+        elif self._limbo and not self.disk.is_stuck():
+            limbo, self._limbo = self._limbo, []
+            for slot in limbo:
+                self._free(slot)
+        elif pool.used > pool.count and self._evict(pool, 1):
+            return
+        elif isinstance(pool.policy, Never) and not self._may_come(pool):
+            raise StoreFullError(
+                f"all {pool.count} slots of {pool.slot_bytes} bytes are in use, and "
+                "with eviction=None nothing makes room: delete chunks, or open the "
+                "store with eviction='lru'"
+            )
+        else:
+            self.counts.waits += 1
+            await self.disk.home.park(pool.waiting, ALONE, clock.left())
+
+    def _may_come(self, pool: Pool) -> bool:
+        """Whether a slot may be free without anybody deleting a chunk."""
+        zombies = any(self.slots.pool_of(s) is pool for s in self.slots.zombies)
+        return zombies or bool(self._limbo)
+
+    def _evict(self, pool: Pool, count: int) -> int:
+        gone: list[tuple[bytes, int]] = []
+        slots, keys = self.slots, self.slots.columns.keys
+        with self._lock:
+            while len(gone) < count:
+                slot = pool.policy.evict(keys, slots.pins)
+                if slot is None:
+                    break
+                gone.append(slots.withdraw(slot))
+                self._journal_delete(pool, slot)
+        if gone:
+            self.counts.evictions += len(gone)
+            self._tell("evicted", gone)
+        return len(gone)
+
+    # ---- giving one back ----
+
+    def _journal_delete(self, pool: Pool, slot: int) -> int:
+        first = pool.first
+        self._freeing[first] = self._freeing.get(first, 0) + 1
+        ticket = self.journal.delete(slot, self.slots.columns.gens[slot])
+        self._deleted[first] = ticket
+        return ticket
+
+    def give_back(self, slot: int) -> None:
+        """Take a slot back that nothing was published in."""
+        pool = self.slots.pool_of(slot)
+        pool.used -= 1
+        if self.disk.is_stuck():
+            self._limbo.append(slot)
+        else:
+            self._free(slot)
+
+    def _free(self, slot: int) -> None:
+        pool = self.slots.pool_of(slot)
+        pool.free.append(slot)
+        if pool.waiting:
+            self.disk.home.wake(pool.waiting)
+
+    def hold(self, slot: int) -> None:
+        """A read of the slot begins: it is not used for anything else."""
+        busy = self.slots.busy
+        busy[slot] = busy.get(slot, 0) + 1
+
+    def let_go(self, slot: int) -> None:
+        """A read of it has ended."""
+        busy = self.slots.busy
+        left = busy[slot] - 1
+        if left:
+            busy[slot] = left
+            return
+        del busy[slot]
+        if slot in self.slots.zombies:
+            self.slots.zombies.discard(slot)
+            self._free(slot)
+
+    # ---- what the journal says ----
+
+    def published(self, put: Put) -> None:
+        """A put is durable: have everybody see it, or nobody."""
+        if put.abandoned:
+            pool = self.slots.pool_of(put.slot)
+            pool.used -= 1
+            self.slots.columns.gens[put.slot] = put.gen
+            self._journal_delete(pool, put.slot)
+        else:
+            self.show(put)
+
+    def show(self, put: Put) -> None:
+        """Have everybody see a chunk."""
+        put.seen = True
+        self.slots.publish(
+            put.slot, put.key, put.gen, put.length, put.checksum, put.kind
+        )
+        self._stored.append((put.key, put.length))
+
+    def freed(self, slot: int) -> None:
+        """A deletion is durable: an older chunk cannot come back over a new one."""
+        pool = self.slots.pool_of(slot)
+        self._freeing[pool.first] -= 1
+        if slot in self.slots.busy:
+            self.slots.zombies.add(slot)
+        else:
+            self._free(slot)
+
+    def committed(self) -> None:
+        """Tell what was put; what waits for room may evict it now."""
+        if self._stored:
+            stored, self._stored = self._stored, []
+            for pool in self.slots.pools:
+                if pool.waiting:
+                    self.disk.home.wake(pool.waiting)
+            self._tell("stored", stored)
+
+    # ---- deleting and pinning ----
+
+    def remove(self, slot: int, why: EventKind, *, pinned: bool = False) -> int:
+        """Have nobody see a chunk any more; returns what to settle.
+
+        Raises ChunkPinnedError, unless ``pinned`` ones go too.
+        """
+        slots = self.slots
+        with self._lock:
+            key = slots.columns.keys[slot]
+            if slot in slots.pins:
+                if not pinned:
+                    raise ChunkPinnedError(
+                        f"the chunk {key!r} is pinned {slots.pins[slot]} times; unpin "
+                        "it first"
+                    )
+                del slots.pins[slot]
+            pool = slots.pool_of(slot)
+            pool.policy.remove(slot)
+            item = slots.withdraw(slot)
+            ticket = self._journal_delete(pool, slot)
+        self._tell(why, [item])
+        return ticket
+
+    def pin(self, key: bytes) -> bool:
+        """Count one more that needs the chunk; from any thread."""
+        slots = self.slots
+        with self._lock:
+            slot = slots.index.get(key)
+            if slot is None:
+                return False
+            slots.pins[slot] = slots.pins.get(slot, 0) + 1
+            return True
+
+    def unpin(self, key: bytes) -> bool:
+        """Count one less; from any thread."""
+        slots = self.slots
+        with self._lock:
+            slot = slots.index.get(key)
+            count = 0 if slot is None else slots.pins.get(slot, 0)
+            if slot is None or not count:
+                return False
+            if count > 1:
+                slots.pins[slot] = count - 1
+                return True
+            del slots.pins[slot]
+            pool = slots.pool_of(slot)
+        if pool.waiting:
+            home = self.disk.home
+            home.post(lambda: home.wake(pool.waiting))
+        return True
