@@ -5,6 +5,8 @@ A transport is one line of :data:`TRANSPORTS`.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import sys
 import zlib
@@ -31,6 +33,7 @@ from aiougds._namespace import Namespace
 from aiougds._options import PRIORITIES, OpenKeywords, OpenOptions, open_options
 from aiougds._polling import PollingExecutor
 from aiougds._segment import make, none
+from aiougds._stats import coalescing
 from aiougds._unmappable import memlock
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ class Opened(Protocol):
 
 
 T = TypeVar("T", bound=Opened)
+_log: Final = logging.getLogger("aiougds.open")
 EMU_SWITCHES: Final = {
     "create": lib.UGDS_EMU_CREATE,
     "readonly": lib.UGDS_EMU_READONLY,
@@ -97,6 +101,9 @@ def _open_params(options: OpenOptions, segment: Segment) -> CData:
     p.arb_burst = 7
     p.wrr_weights = 7 | 15 << 8 | 31 << 16
     p.retries = options.retries
+    if options.coalesce_commands > 1:  # both as Interrupt Coalescing has them
+        units = max(1, math.ceil(options.coalesce_us / 100))
+        p.coalesce = options.coalesce_commands - 1 | units << 8
     if options.executor is not None:
         if not isinstance(options.executor, PollingExecutor):
             raise OptionError(
@@ -134,6 +141,8 @@ def _emu_params(emu: EmuOptions, *, readonly: bool) -> tuple[CData, object]:
     for name, flag in EMU_SWITCHES.items():
         if getattr(emu, name):
             p.flags |= flag
+    if not emu.coalescing:
+        p.flags |= lib.UGDS_EMU_NO_COALESCE
     if readonly:
         p.flags |= lib.UGDS_EMU_READONLY
     for name in EMU_NUMBERS:
@@ -256,6 +265,9 @@ def bring_up(address: str, keywords: OpenKeywords) -> Device:
         raise
     device = Device(address, ptr, options, segment)
     _describe(device)
+    refused = coalescing(device).reason
+    if refused:
+        _log.warning("%s: interrupts are not coalesced: %s", device.address, refused)
     try:
         _check_promises(device)
     except CapabilityError:

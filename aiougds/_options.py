@@ -42,6 +42,7 @@ POLICY_DEFAULTS: Final[dict[str, dict[str, object]]] = {
         "chunk": 1 << 20,
         "bulk_inflight": 256 << 20,
         "background_inflight": 64 << 20,
+        "coalesce_commands": 8,
     },
     "priority": {
         "arbitration": "auto",
@@ -80,6 +81,8 @@ class OpenKeywords(TypedDict, total=False):
     hugepages: bool
     arbitration: Arbitration
     queue_priority: Priority
+    coalesce_commands: int
+    coalesce_us: float
     executor: PollingExecutor | None
     policy: Policy | PolicyName | None
     io_class: IoClass | None
@@ -151,13 +154,21 @@ class OpenOptions:
     """
     queue_priority: Priority = "medium"
     """QPRIO of the queues; means something with ``arbitration="wrr"``."""
+    coalesce_commands: int = field(default=1, metadata=_limits(1, 256))
+    """Completions of deep queue pairs that share an interrupt; 1: none do.
+
+    Of those for batches and large operations, and of the background class. A wish
+    (NVMe base, clause 5.27.1.6): ``capabilities`` says what came of it.
+    """
+    coalesce_us: float = field(default=100.0, metadata=_limits(0, 25500))
+    """How long the first of them waits for the others, in steps of 100 us."""
     executor: PollingExecutor | None = None
     """Threads that poll for it, shared with others; None: one of its own."""
     policy: Policy | PolicyName | None = None
     """How operations are scheduled and awaited: a name, or an object of your own.
 
     "latency": of the latency class, with a longer spin; large ones leave more room.
-    "throughput": interrupts, deep queues, large chunks, much at the device.
+    "throughput": interrupts, shared on deep queues; large chunks, much at the device.
     "priority": classes by weighted round robin where there is one, small chunks.
     "adaptive": as without one. What else is given here goes before what it chooses.
     """

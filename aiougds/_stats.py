@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aiougds._ffi import NULL, ffi, lib, text
+from aiougds._status import status_name
 from aiougds._tallies import (
     Command,
     LatencyHistogram,
@@ -96,6 +97,14 @@ class Capabilities:
     depth: int
     batch_depth: int
     vectors: int
+    coalesce_commands: int
+    """Completions that share an interrupt, on the queue pairs where any do."""
+    coalesce_us: float
+    """How long the first of them waits for the others."""
+    coalesced_queue_pairs: int
+    """Pairs of whose completions some share an interrupt."""
+    coalesce_reason: str
+    """Why there are none, though it was asked for; else empty."""
     spin_us: float
     wake_us: float
     """Cost of a wake-up, measured at open."""
@@ -207,12 +216,38 @@ class Quarantined:
     command_id: int
 
 
+class Coalescing(NamedTuple):
+    """Interrupts that completions share."""
+
+    commands: int  # 1: they do not
+    wait_us: float
+    pairs: int
+    reason: str  # why not, if it was asked for
+
+
+def coalescing(device: Device) -> Coalescing:
+    """Read what came of ``coalesce_commands``."""
+    found = ffi.new("struct ugds_coalescing *")
+    lib.ugds_ctrl_coalescing(device.ptr, found)
+    if found.pairs:
+        commands, units = (found.coalesce & 0xFF) + 1, found.coalesce >> 8
+        return Coalescing(commands, 100.0 * units, found.pairs, "")
+    reason = ""
+    if found.status:
+        status = f"{status_name(found.status)} (status {found.status:#x})"
+        reason = f"the controller refused it: {status}"
+    elif device.options.coalesce_commands > 1:
+        reason = "no interrupt vector is for deep queue pairs alone"
+    return Coalescing(1, 0.0, 0, reason)
+
+
 def capabilities(
     device: Device, *, own_queue: bool | None, armed: bool | None
 ) -> Capabilities:
     """Read them; ``own_queue`` and ``armed`` None: this loop has no channel yet."""
     info = device.info()
     caps = int(info.caps)
+    together = coalescing(device)
     own = own_queue if own_queue is not None else info.free_queues > 0
     return Capabilities(
         transport=text(info.transport),
@@ -248,6 +283,10 @@ def capabilities(
         depth=info.depth,
         batch_depth=info.batch_depth,
         vectors=info.vectors,
+        coalesce_commands=together.commands,
+        coalesce_us=together.wait_us,
+        coalesced_queue_pairs=together.pairs,
+        coalesce_reason=together.reason,
         spin_us=info.spin_ns / 1e3,
         wake_us=info.wake_ns / 1e3,
         statistics_segment=device.segment.path,

@@ -131,6 +131,8 @@ class QueueStatistics:
     kind: Literal["general", "batch"]
     depth: int
     vector: int
+    coalesced: int
+    """Completions that may share an interrupt; 0: each has its own."""
     commands: int
     """Sent to the device."""
     inflight: int
@@ -228,13 +230,15 @@ def read_pairs(
     found = []
     offset, stride, count = head.pairs
     for at in range(offset, offset + stride * count, stride):
-        qid, vector, kind, _, _, depth, sent, forgotten = PAIR.unpack_from(memory, at)
+        fields = PAIR.unpack_from(memory, at)
+        qid, vector, kind, _, together, depth, sent, forgotten = fields
         found.append(
             QueueStatistics(
                 queue_id=qid,
                 kind=KINDS.get(kind, "general"),
                 depth=depth,
                 vector=vector,
+                coalesced=together,
                 commands=sent,
                 # read word by word while they change
                 inflight=max(0, sent - forgotten - back.get(qid, 0)),

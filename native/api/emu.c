@@ -24,6 +24,7 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 		.vwc = u->flags & UGDS_EMU_VWC,
 		.wrr = u->flags & UGDS_EMU_WRR,
 		.dbbuf = u->flags & UGDS_EMU_DBBUF,
+		.no_coalesce = u->flags & UGDS_EMU_NO_COALESCE,
 		.step = u->flags & UGDS_EMU_STEP,
 		.mdts = (uint8_t)u->mdts,
 		.dstrd = (uint8_t)u->dstrd,

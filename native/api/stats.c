@@ -14,6 +14,16 @@ int64_t ugds_ctrl_tallies(struct ugds_ctrl *c, void *buf, uint64_t max)
 	return c->c->tallies ? (int64_t)nvme_tallies_copy(c->c->tallies, buf, max) : 0;
 }
 
+int ugds_ctrl_coalescing(struct ugds_ctrl *uc, struct ugds_coalescing *ret)
+{
+	api_visitor *in = api_enter(uc);
+
+	if (!in)
+		return -ESHUTDOWN;
+	*ret = (struct ugds_coalescing){ uc->c->coalesced, uc->c->nr_coalesced, uc->c->coalesce_status };
+	return 0;
+}
+
 int ugds_trace(struct ugds_ctrl *c, uint64_t until_ns)
 {
 	api_visitor *in = api_enter(c);

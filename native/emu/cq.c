@@ -126,6 +126,7 @@ static void put_cqe(struct emu_actor *a, struct emu_cq *cq, const struct emu_cmd
 	a->nr_posted++;
 	if (cq->ien && !(c->flags & EMU_CMD_QUIET)) {
 		a->signal_vector = cq->vector;
+		a->signal_now |= !cq->qid;
 		a->nr_signal++;
 	}
 }
@@ -200,11 +201,18 @@ void emu_cq_forget_sq(struct emu_ctrl *e, struct emu_cq *cq, struct emu_sq *sq)
 
 void emu_signal(struct emu_actor *a)
 {
+	struct emu_irq *q = &a->e->irq;
 	uint32_t n = a->nr_signal;
+	bool now = a->signal_now;
 
+	if (!n)
+		return;
 	a->nr_signal = 0;
-	if (n)
-		emu_irq_raise(&a->e->irq, a->signal_vector, n);
+	a->signal_now = false;
+	/* acquire: with the number comes the time */
+	if (likely(atomic_load_explicit(&q->together, memory_order_acquire) == 1) || now ||
+	    !emu_coalesce(a->e, a->signal_vector, n))
+		emu_irq_raise(q, a->signal_vector, n);
 }
 
 void emu_cq_lock(struct emu_actor *a, struct emu_cq *cq)

@@ -44,6 +44,7 @@ struct emu_params {
 	bool vwc; /* volatile write cache present */
 	bool wrr; /* CAP.AMS offers weighted round robin */
 	bool dbbuf; /* Doorbell Buffer Config advertised */
+	bool no_coalesce; /* Interrupt Coalescing is refused */
 	bool step; /* host threads may step */
 	uint8_t mdts;
 	uint8_t dstrd;

@@ -12,6 +12,7 @@
 #define NR_FEATURES 12
 #define BURST_UNLIMITED 7u
 #define TEMP_THRESHOLD 0x0157 /* 70 degrees Celsius */
+#define AGGREGATION_UNIT_NS (100 * NSEC_PER_USEC)
 
 static_assert(sizeof(((struct emu_ctrl *)0)->features) / sizeof(uint32_t) >= NR_FEATURES, "all features fit");
 
@@ -24,6 +25,7 @@ void emu_features_reset(struct emu_ctrl *e)
 	e->features[NVME_FEAT_TEMP] = TEMP_THRESHOLD;
 	e->features[NVME_FEAT_VWC] = e->p.vwc;
 	atomic_store_explicit(&e->write_cache, e->p.vwc, memory_order_relaxed);
+	emu_coalesce_reset(&e->irq);
 	e->acre = false;
 	e->granted_sqs = e->p.queues;
 	e->granted_cqs = e->p.queues;
@@ -68,6 +70,26 @@ static uint16_t set_host_behavior(struct emu_actor *a, const struct nvme_sqe *s)
 	return st;
 }
 
+static bool used(struct emu_ctrl *e, uint32_t vector)
+{
+	for (uint32_t i = 1; i <= EMU_MAX_QID; i++)
+		if (atomic_load_explicit(&e->cq[i].live, memory_order_relaxed) && e->cq[i].ien &&
+		    e->cq[i].vector == vector)
+			return true;
+	return false;
+}
+
+/* The host makes the completion queues of a vector before it says how that is to be (Base 5.27.1.7). */
+static uint16_t set_irq_config(struct emu_ctrl *e, uint32_t cdw11)
+{
+	uint32_t vector = cdw11 & 0xffff;
+
+	if (vector >= e->irq.nr || !used(e, vector))
+		return INVALID_FIELD;
+	emu_coalesce_alone(e, vector, cdw11 & NVME_IRQ_ALONE);
+	return 0;
+}
+
 uint16_t emu_set_features(struct emu_actor *a, const struct nvme_sqe *s, uint32_t *ret_dw0)
 {
 	struct emu_ctrl *e = a->e;
@@ -89,13 +111,15 @@ uint16_t emu_set_features(struct emu_actor *a, const struct nvme_sqe *s, uint32_
 			return INVALID_FIELD;
 		break;
 	case NVME_FEAT_IRQ_CONFIG:
-		if ((cdw11 & 0xffff) >= e->irq.nr)
+		return set_irq_config(e, cdw11);
+	case NVME_FEAT_IRQ_COALESCE:
+		if (e->p.no_coalesce)
 			return INVALID_FIELD;
+		emu_coalesce_set(e, (cdw11 & 0xff) + 1, (cdw11 >> 8 & 0xff) * AGGREGATION_UNIT_NS);
 		break;
 	case NVME_FEAT_ARBITRATION:
 	case NVME_FEAT_TEMP:
 	case NVME_FEAT_ERROR_RECOVERY:
-	case NVME_FEAT_IRQ_COALESCE:
 	case NVME_FEAT_WRITE_ATOMICITY:
 	case NVME_FEAT_ASYNC_EVENT:
 		break;
@@ -114,13 +138,18 @@ uint16_t emu_set_features(struct emu_actor *a, const struct nvme_sqe *s, uint32_
 uint16_t emu_get_features(struct emu_ctrl *e, const struct nvme_sqe *s, uint32_t *ret_dw0)
 {
 	uint32_t fid = le32_get(s->cdw10) & 0xff, select = le32_get(s->cdw10) >> 8 & 7;
+	uint32_t vector = le32_get(s->cdw11) & 0xffff;
 
 	if (fid < NVME_FEAT_ARBITRATION || fid == 0x03 || fid >= NR_FEATURES || select > 3)
 		return INVALID_FIELD;
 	if (fid == NVME_FEAT_VWC && !e->p.vwc)
 		return INVALID_FIELD;
+	if (fid == NVME_FEAT_IRQ_CONFIG && vector >= e->irq.nr)
+		return INVALID_FIELD;
 	if (select == 3)
 		*ret_dw0 = 1u << 2; /* changeable */
+	else if (fid == NVME_FEAT_IRQ_CONFIG)
+		*ret_dw0 = vector | (emu_is_alone(e, vector) ? NVME_IRQ_ALONE : 0);
 	else if (fid == NVME_FEAT_NUM_QUEUES)
 		*ret_dw0 = (e->granted_cqs - 1) << 16 | (e->granted_sqs - 1);
 	else

@@ -131,6 +131,7 @@ struct emu_actor {
 	bool nowait; /* a stepper */
 	bool faulted; /* an access missed the IOMMU */
 	uint32_t signal_vector; /* of the completions posted since the last signal */
+	bool signal_now; /* some of them are not to wait for others */
 	uint32_t nr_signal;
 	uint32_t nr_posted;
 	struct emu_cq *kept_cq; /* locked for a whole run of commands that move no data */
@@ -407,6 +408,17 @@ void emu_slot_put(struct emu_ctrl *e, struct emu_cmd *slot);
 struct emu_job *emu_job_get(struct emu_ctrl *e, const struct emu_cmd *c);
 /* Back on this thread (sq->busy), and out of its slot. */
 void emu_job_put(struct emu_ctrl *e, struct emu_cmd *slot, struct emu_cmd *ret);
+/* When what interrupts hold back is due: @due, if that is earlier, which is the answer; or @reset to it. */
+bool emu_wait_irq(struct emu_ctrl *e, int64_t due, bool reset);
+/* coalesce.c */
+void emu_coalesce_reset(struct emu_irq *q);
+void emu_coalesce_set(struct emu_ctrl *e, uint32_t together, int64_t wait_ns);
+void emu_coalesce_alone(struct emu_ctrl *e, uint32_t vector, bool alone);
+bool emu_is_alone(struct emu_ctrl *e, uint32_t vector);
+/* @nr completions of @vector wait for others: true. False: it is to be signalled now, for those that waited too. */
+bool emu_coalesce(struct emu_ctrl *e, uint32_t vector, uint32_t nr);
+/* Signal what has waited for long enough. True: there was some. */
+bool emu_coalesce_expire(struct emu_ctrl *e, int64_t now);
 /* latency.c */
 int64_t emu_latency_due(struct emu_ctrl *e, const struct nvme_sqe *s);
 

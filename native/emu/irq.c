@@ -15,6 +15,7 @@ int emu_irq_init(struct emu_irq *q, uint32_t nr)
 		return -ENOMEM;
 	memset(q->vec, 0, nr * sizeof(*q->vec));
 	q->nr = nr;
+	emu_coalesce_reset(q);
 	return 0;
 }
 

@@ -17,6 +17,9 @@ struct emu_vector {
 	_Atomic uint32_t nr;
 	uint32_t serial;
 	struct emu_binding *first;
+	bool alone; /* not coalesced; this and the next under the lock */
+	uint32_t held; /* completions that nobody was told of, */
+	int64_t due; /* and until when; INT64_MAX: none */
 	_Atomic uint64_t signals;
 	_Atomic uint64_t masked;
 } __attribute__((aligned(CACHELINE)));
@@ -26,6 +29,10 @@ struct emu_irq {
 	uint32_t nr;
 	_Atomic uint32_t mask; /* INTMS, INTMC */
 	_Atomic uint32_t pending; /* raised while masked */
+	/* coalesce.c */
+	_Atomic uint32_t together; /* completions that share an interrupt; 1: none do */
+	_Atomic int64_t wait_ns; /* so long the first of them waits at most; written before .together */
+	_Atomic int64_t due; /* when the earliest of the vectors' is; written under wait_lock */
 };
 
 int emu_irq_init(struct emu_irq *q, uint32_t nr);

@@ -151,6 +151,7 @@ uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 	a.nowait = true;
 	a.faulted = false;
 	a.signal_vector = 0;
+	a.signal_now = false;
 	a.nr_signal = 0;
 	a.nr_posted = 0;
 	a.kept_cq = NULL;

@@ -136,8 +136,25 @@ static void sift_down(struct emu_ctrl *e, uint32_t pos, struct emu_cmd *c)
 
 static void publish_due(struct emu_ctrl *e)
 {
+	int64_t due = e->nr_heap ? e->heap[0]->due : INT64_MAX;
+	int64_t irq = atomic_load_explicit(&e->irq.due, memory_order_relaxed);
+
 	atomic_store_explicit(&e->nr_timed, e->nr_heap, memory_order_relaxed);
-	atomic_store_explicit(&e->next_due, e->nr_heap ? e->heap[0]->due : INT64_MAX, memory_order_seq_cst);
+	atomic_store_explicit(&e->next_due, irq < due ? irq : due, memory_order_seq_cst);
+}
+
+bool emu_wait_irq(struct emu_ctrl *e, int64_t due, bool reset)
+{
+	bool earlier;
+
+	pthread_mutex_lock(&e->wait_lock);
+	earlier = due < atomic_load_explicit(&e->irq.due, memory_order_relaxed);
+	if (earlier || reset) {
+		atomic_store_explicit(&e->irq.due, due, memory_order_relaxed);
+		publish_due(e);
+	}
+	pthread_mutex_unlock(&e->wait_lock);
+	return earlier;
 }
 
 static void heap_push(struct emu_ctrl *e, struct emu_cmd *c)

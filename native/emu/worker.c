@@ -104,6 +104,8 @@ static bool run_timers(struct emu_actor *a)
 
 	if (likely(due == INT64_MAX))
 		return false;
+	if (unlikely(atomic_load_explicit(&e->irq.due, memory_order_relaxed) != INT64_MAX))
+		n += emu_coalesce_expire(e, now_ns());
 	while (n < TIMERS_PER_PASS && emu_wait_pop(e, now_ns(), &c)) {
 		/* it may take its time on a file: others see to what else is due */
 		if (!e->nodata && atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&

@@ -55,7 +55,8 @@ struct ugds_open_params {
 	uint64_t bulk_bytes; /* of large operations at the device, for each channel; 0: 32 MiB */
 	uint64_t background_bytes; /* of the background class; 0: 4 MiB */
 	int32_t segment_fd; /* an empty file in memory (tmpfs); mapped, not kept */
-	uint32_t reserved;
+	uint32_t
+		coalesce; /* of deep pairs' interrupts: commands, zero based, 7:0, and 100 us 15:8; 0: none */
 	uint64_t spin_ns; /* inline budget */
 	uint64_t hang_io_ns;
 	uint64_t hang_admin_ns;
@@ -69,8 +70,8 @@ struct ugds_open_params {
 #define UGDS_EMU_WRR 0x10
 #define UGDS_EMU_DBBUF 0x20
 #define UGDS_EMU_STEP 0x40
-
 #define UGDS_EMU_FAKE_VS 0x80
+#define UGDS_EMU_NO_COALESCE 0x100 /* Interrupt Coalescing is refused */
 #define UGDS_EMU_MAX_NS 32
 
 #define UGDS_GARBLE_ZEROS 1

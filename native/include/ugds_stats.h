@@ -9,6 +9,14 @@
  * (of which at most @max are copied), 0 where none are kept. */
 int64_t ugds_ctrl_tallies(struct ugds_ctrl *c, void *buf, uint64_t max);
 
+/* Interrupt coalescing: what is in force, as ugds_open_params.coalesce; for how many pairs; with which NVMe status the controller
+ * refused it, or 0. */
+struct ugds_coalescing {
+	uint32_t coalesce, pairs;
+	uint32_t status;
+};
+int ugds_ctrl_coalescing(struct ugds_ctrl *c, struct ugds_coalescing *ret);
+
 /* Keep the life of each command in a ring until @until_ns (an hour at most; 0: no more); another process may ask for it, too. */
 int ugds_trace(struct ugds_ctrl *c, uint64_t until_ns);
 #define UGDS_TRACE_EVENTS 4096 /* of 64 bytes: the ring */

@@ -211,6 +211,8 @@ static int bring_up(struct nvme_ctrl *c, const struct nvme_open_params *p, struc
 		rc = nvme_ctrl_make_pairs(c, err);
 	for (uint32_t i = 0; !rc && i < c->nr_qpairs; i++)
 		rc = nvme_ctrl_connect_pair(c, i, err);
+	if (!rc)
+		rc = nvme_ctrl_coalesce(c, err);
 	if (rc)
 		return rc;
 	atomic_store_explicit(&c->state, NVME_LIVE, memory_order_release);

@@ -46,6 +46,7 @@ struct nvme_open_params {
 	uint32_t arb_burst;
 	uint32_t wrr_weights;
 	uint32_t retries;
+	uint32_t coalesce; /* dword 11 of Interrupt Coalescing; 0: none */
 	struct nvme_pollers *pollers; /* NULL: one of its own, when it is needed */
 	bool fifo; /* neither classes nor chunks */
 	uint32_t chunk; /* of heavy work beside work in a hurry, and of the background class always */
@@ -155,6 +156,9 @@ struct nvme_ctrl {
 	bool shadow;
 	bool wrr;
 	bool huge;
+	uint32_t coalesced; /* of that, in force */
+	uint32_t nr_coalesced; /* pairs that it is in force for */
+	uint16_t coalesce_status; /* with which it was refused */
 	bool inline_reads; /* set by the API layer from the transport's state */
 	uint32_t nr_vectors;
 	char serial[21];
@@ -261,11 +265,15 @@ int nvme_ctrl_shutdown(struct nvme_ctrl *c);
 int nvme_ctrl_identify(struct nvme_ctrl *c, struct nvme_err *err);
 
 /* setup.c */
+int nvme_ctrl_set_feature(struct nvme_ctrl *c, uint32_t fid, uint32_t dw11, uint32_t *ret_dw0,
+			  uint16_t *ret_status);
 /* From a disabled controller to one that is ready for I/O queue pairs: admin pair, enable, identify,
  * features. */
 int nvme_ctrl_start(struct nvme_ctrl *c, struct nvme_err *err);
 /* Make the I/O pairs (host memory only). */
 int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err);
+/* coalesce.c. All pairs are connected: ask that interrupts of deep ones are coalesced, if that is wanted. */
+int nvme_ctrl_coalesce(struct nvme_ctrl *c, struct nvme_err *err);
 /* Make the controller know pair @i. */
 int nvme_ctrl_connect_pair(struct nvme_ctrl *c, uint32_t i, struct nvme_err *err);
 

@@ -156,6 +156,8 @@ static int reset_fn(struct nvme_ctrl *c, void *arg)
 		rc = nvme_ctrl_start(c, err);
 	if (!rc)
 		rc = reconnect_all(c, err);
+	if (!rc)
+		rc = nvme_ctrl_coalesce(c, err);
 	if (rc) {
 		nvme_ctrl_set_state(c, rc == -ENODEV ? NVME_REMOVED : NVME_WEDGED, err->text);
 		return rc;

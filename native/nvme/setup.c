@@ -8,8 +8,8 @@
 #define CLASS_PAIRS_FROM 8 /* so many pairs before some are set aside for classes */
 #define BATCH_LISTS 128
 
-static int set_feature(struct nvme_ctrl *c, uint32_t fid, uint32_t dw11, uint32_t *ret_dw0,
-		       uint16_t *ret_status)
+int nvme_ctrl_set_feature(struct nvme_ctrl *c, uint32_t fid, uint32_t dw11, uint32_t *ret_dw0,
+			  uint16_t *ret_status)
 {
 	struct nvme_sqe sqe = {
 		.opcode = NVME_ADM_SET_FEATURES,
@@ -25,7 +25,7 @@ static int ask_for_events(struct nvme_ctrl *c, struct nvme_err *err)
 {
 	uint16_t status;
 	uint32_t dw0;
-	int rc = set_feature(c, NVME_FEAT_ASYNC_EVENT, 0x1f | (c->oaes & 0x300), &dw0, &status);
+	int rc = nvme_ctrl_set_feature(c, NVME_FEAT_ASYNC_EVENT, 0x1f | (c->oaes & 0x300), &dw0, &status);
 
 	if (rc && !status)
 		return nvme_err_set(err, rc, 0, "Set Features (asynchronous events) got no answer (errno %d)",
@@ -63,8 +63,8 @@ static int set_arbitration(struct nvme_ctrl *c, struct nvme_err *err)
 
 	if (!c->wrr && !c->p.arb_burst)
 		return 0;
-	rc = set_feature(c, NVME_FEAT_ARBITRATION, (c->p.arb_burst & 7) | c->p.wrr_weights << 8, &dw0,
-			 &status);
+	rc = nvme_ctrl_set_feature(c, NVME_FEAT_ARBITRATION, (c->p.arb_burst & 7) | c->p.wrr_weights << 8,
+				   &dw0, &status);
 	if (rc && status && !c->wrr)
 		return 0; /* the burst is a wish, and there are controllers that have one of their own */
 	if (rc)
@@ -79,7 +79,7 @@ static int negotiate_queues(struct nvme_ctrl *c, struct nvme_err *err)
 {
 	uint32_t want = c->nr_qpairs ? c->nr_qpairs : c->p.io_queues, dw0, granted;
 	uint16_t status;
-	int rc = set_feature(c, NVME_FEAT_NUM_QUEUES, (want - 1) | (want - 1) << 16, &dw0, &status);
+	int rc = nvme_ctrl_set_feature(c, NVME_FEAT_NUM_QUEUES, (want - 1) | (want - 1) << 16, &dw0, &status);
 
 	if (rc)
 		return nvme_err_set(err, rc, status,

@@ -38,7 +38,7 @@ struct tally_row {
 struct tally_pair {
 	uint16_t qid, vector;
 	uint8_t kind, qprio;
-	uint16_t pad;
+	_Atomic uint16_t together; /* completions that may share an interrupt; 0: none do */
 	uint32_t depth;
 	uint32_t pad2;
 	uint64_t reserved[6];

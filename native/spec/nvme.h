@@ -212,6 +212,10 @@ enum nvme_feature {
 	NVME_FEAT_HOST_BEHAVIOR = 0x16,
 };
 
+/* Interrupt Coalescing (Base 5.27.1.6): dword 11 has completions, zero based, and their time in 100 us. Interrupt Vector
+ * Configuration: the vector, and whether it takes no part. */
+#define NVME_IRQ_ALONE (1u << 16)
+
 enum nvme_cns {
 	NVME_CNS_NS = 0x00,
 	NVME_CNS_CTRL = 0x01,
