@@ -144,7 +144,7 @@ static uint32_t caps_of(const struct nvme_ctrl *c, const struct nvme_place *plac
 	caps |= c->oncs & NVME_ONCS_WRITE_ZEROES ? UGDS_CAP_WRITE_ZEROES : 0;
 	caps |= c->oncs & NVME_ONCS_VERIFY ? UGDS_CAP_VERIFY : 0;
 	caps |= c->p.readonly ? UGDS_CAP_READONLY : 0;
-	caps |= c->inline_reads && c->tr_flags & NVME_TR_STEP ? UGDS_CAP_INLINE_READS : 0;
+	caps |= c->step_most ? UGDS_CAP_INLINE_READS : 0;
 	return caps;
 }
 

@@ -81,7 +81,8 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 	if (rc)
 		return rc;
 	(*ret)->emu = emu;
-	(*ret)->c->inline_reads = st.inline_reads;
+	if (st.inline_reads && (*ret)->c->tr_flags & NVME_TR_STEP)
+		(*ret)->c->step_most = NVME_STEP_MOST;
 	return 0;
 }
 

@@ -35,34 +35,7 @@ static int add_segment(struct nvme_chan *ch)
 	return 0;
 }
 
-struct nvme_op *nvme_chan_op_get(struct nvme_chan *ch)
-{
-	struct nvme_op *op = ch->free_ops;
-
-	if (unlikely(!op)) {
-		if (add_segment(ch))
-			return NULL;
-		op = ch->free_ops;
-	}
-	ch->free_ops = op->next;
-	op->gen = (op->gen + 1) & NVME_GEN_MASK; /* even: in use */
-	ch->inflight++;
-	return op;
-}
-
-void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op)
-{
-	op->gen = (op->gen + 1) & NVME_GEN_MASK; /* odd: the token is stale */
-	ch->away -= nvme_op_away(op);
-	op->exec = false;
-	op->flags = 0;
-	nvme_op_set(op, NVME_OP_FREE);
-	op->silent =
-		false; /* a batch's handle or an admin command that takes the slot next is to be reported */
-	op->next = ch->free_ops;
-	ch->free_ops = op;
-	ch->inflight--;
-}
+bool nvme_chan_op_more(struct nvme_chan *ch) { return !add_segment(ch); }
 
 struct nvme_op *nvme_chan_op_find(struct nvme_chan *ch, uint64_t token)
 {

@@ -89,8 +89,33 @@ int nvme_chan_close(struct nvme_chan *ch);
 void nvme_chan_orphan(struct nvme_chan *ch);
 /* Housekeeping's turn at an orphan: drain, free when empty. ctrl->lock held. True: it was freed. */
 bool nvme_chan_adopt(struct nvme_chan *ch, int64_t now);
-struct nvme_op *nvme_chan_op_get(struct nvme_chan *ch);
-void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op);
+/* Make room for more operations. False: there is none. */
+bool nvme_chan_op_more(struct nvme_chan *ch);
+static inline struct nvme_op *nvme_chan_op_get(struct nvme_chan *ch)
+{
+	struct nvme_op *op;
+
+	if (unlikely(!ch->free_ops) && !nvme_chan_op_more(ch))
+		return NULL;
+	op = ch->free_ops;
+	ch->free_ops = op->next;
+	op->gen = (op->gen + 1) & NVME_GEN_MASK; /* even: in use */
+	ch->inflight++;
+	return op;
+}
+static inline void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op)
+{
+	op->gen = (op->gen + 1) & NVME_GEN_MASK; /* odd: the token is stale */
+	ch->away -= nvme_op_away(op);
+	op->exec = false;
+	op->flags = 0;
+	nvme_op_set(op, NVME_OP_FREE);
+	op->silent =
+		false; /* a batch's handle or an admin command that takes the slot next is to be reported */
+	op->next = ch->free_ops;
+	ch->free_ops = op;
+	ch->inflight--;
+}
 struct nvme_op *nvme_chan_op_find(struct nvme_chan *ch, uint64_t token);
 /* Tokens of operations and admin commands that were started and whose end was not reported; how many there are. */
 uint32_t nvme_chan_tokens(const struct nvme_chan *ch, uint64_t *out, uint32_t max);

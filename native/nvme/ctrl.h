@@ -159,7 +159,8 @@ struct nvme_ctrl {
 	uint32_t coalesced; /* of that, in force */
 	uint32_t nr_coalesced; /* pairs that it is in force for */
 	uint16_t coalesce_status; /* with which it was refused */
-	bool inline_reads; /* set by the API layer from the transport's state */
+	/* bytes of a read that the device can serve on the caller's thread, 0: none; set by the API layer */
+	uint32_t step_most;
 	uint32_t nr_vectors;
 	char serial[21];
 	char model[41];

@@ -28,6 +28,15 @@ static inline void nvme_puts_flush(struct nvme_puts *p)
 	p->nr_map = p->nr_ns = 0;
 }
 
+/* Those of one operation that ended. */
+static inline void nvme_puts_now(struct mem_map *map, struct nvme_ns *ns)
+{
+	if (likely(map))
+		mem_put(map, 1);
+	/* release: its last look at the namespace */
+	atomic_fetch_sub_explicit(&ns->ref, 1, memory_order_release);
+}
+
 /* @n references each, of operations that ended. */
 static inline void nvme_puts_add(struct nvme_lane *l, struct mem_map *map, struct nvme_ns *ns, uint32_t n)
 {

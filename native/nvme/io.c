@@ -68,7 +68,10 @@ static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn
 		learn(ch, op, now ? now : now_ns());
 	if (unlikely(op->err))
 		ch->last = *op;
-	nvme_chan_collected(ch, op);
+	if (unlikely(op->outcome == NVME_UNKNOWN))
+		nvme_chan_collected(ch, op);
+	else
+		nvme_chan_op_put(ch, op);
 	return res;
 }
 
@@ -85,14 +88,16 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	owner_lock(&l->lock);
 	l->gather = true;
 	l->want = op;
-	nvme_lane_queue(l, op);
-	nvme_lane_pump(l, op->start, true);
+	if (unlikely(!nvme_lane_send(l, op, true))) {
+		nvme_lane_queue(l, op);
+		nvme_lane_pump(l, op->start, true);
+	}
 	/* a device that is waited for here is told at once, unless it is run here; else arming tells it */
 	if (most && !step)
 		nvme_lane_kick(l);
 	if (most || step) {
 		if (step)
-			nvme_lane_step(l, 1);
+			l->qp[op->qp]->ops->step(l->qp[op->qp], 1);
 		nvme_lane_reap(l, true);
 		if (!nvme_op_over(op) && most)
 			nvme_spin(l, op->start + most, step, op);

@@ -68,6 +68,11 @@ void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
 		nvme_sched_count(l);
 }
 
+static inline uint32_t rw_cdw12(const struct nvme_op *op, uint64_t nbytes)
+{
+	return ((uint32_t)(nbytes >> op->ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
+}
+
 /* Commands other than read, write and compare. */
 static void next_other(struct nvme_op *op, struct nvme_io *io)
 {
@@ -100,7 +105,7 @@ static void next_other(struct nvme_op *op, struct nvme_io *io)
 	}
 	io->nbytes = (uint32_t)n;
 	io->cdw10_11 = op->slba;
-	io->cdw12 = ((uint32_t)(n >> ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
+	io->cdw12 = rw_cdw12(op, n);
 }
 
 /* Describe the next command of @op, of @max bytes at most; every field is set. */
@@ -122,7 +127,7 @@ static inline void next_io(struct nvme_op *op, struct nvme_io *io, uint32_t max)
 	io->buf_off = op->buf_off;
 	io->nbytes = n;
 	io->cdw10_11 = op->slba;
-	io->cdw12 = ((n >> ns->lba_shift) - 1) | (op->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0);
+	io->cdw12 = rw_cdw12(op, n);
 }
 
 void nvme_lane_describe(struct nvme_op *op, struct nvme_io *ret) { next_io(op, ret, op->ns->max_bytes); }
@@ -166,11 +171,10 @@ static inline void pop_sent(struct nvme_lane *l, struct nvme_fifo *f)
 	nvme_lane_add_queued(l, -n);
 }
 
-/* @n commands went into the queue. */
-void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool hold)
+/* @n commands, one at least, went into the queue. */
+static inline __attribute__((always_inline)) void sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n,
+						       bool hold)
 {
-	if (!n)
-		return;
 	l->st.commands += n;
 	if (qp->tally)
 		tally_add(&qp->tally->pair->sent, n);
@@ -179,6 +183,35 @@ void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool
 	PROBE("submit", "2@%0 4@%1", "m"(qp->conf.qid), "r"(n));
 	if (qp->tally && nvme_traced(qp->tally, 0))
 		nvme_trace_doorbell(qp, n);
+}
+
+void nvme_lane_sent(struct nvme_lane *l, struct nvme_qpair *qp, uint32_t n, bool hold)
+{
+	if (n)
+		sent(l, qp, n, hold);
+}
+
+bool nvme_lane_send(struct nvme_lane *l, struct nvme_op *op, bool hold)
+{
+	const uint8_t idx = l->pair[op->flow];
+	const struct nvme_ns *ns = op->ns;
+	struct nvme_qpair *qp = l->qp[idx];
+	struct nvme_io io;
+
+	if (unlikely(nvme_lane_waiting(l) || l->failed || !op->map || op->nbytes > ns->max_bytes ||
+		     op->nbytes > l->sched.heavy_above || op->flow > NVME_FLOW_LATENCY ||
+		     !nvme_lane_space(l, qp, op->flow)))
+		return false;
+	next_io(op, &io, ns->max_bytes);
+	if (unlikely(!qp->ops->submit_one(qp, &io, op->start)))
+		return false;
+	op->qp = idx;
+	op->left = 0;
+	op->more = false;
+	op->inflight = 1;
+	nvme_op_set(op, NVME_OP_SENT);
+	sent(l, qp, 1, hold);
+	return true;
 }
 
 static uint32_t pump_one(struct nvme_lane *l, uint32_t flow, int64_t now, bool hold)

@@ -87,6 +87,9 @@ void nvme_lane_stats_get(struct nvme_lane *l, struct nvme_lane_stats *ret); /* l
 
 /* All below: with the lock held. */
 void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op);
+/* Most operations are one command, and nothing waits before them: such a one goes straight to its pair. False: nothing
+ * was done, it has to be queued. */
+bool nvme_lane_send(struct nvme_lane *l, struct nvme_op *op, bool hold);
 /* @first .. @last, linked with next and pprev as the tail of @flow's list, states, flows and pairs set. */
 void nvme_lane_splice(struct nvme_lane *l, enum nvme_flow flow, struct nvme_op *first, struct nvme_op *last,
 		      uint32_t n);

@@ -84,6 +84,8 @@ struct nvme_qpair_ops {
 	int (*connect)(struct nvme_qpair *qp);
 	/* Put up to @n commands into the queue, in order; returns how many fitted. The device is not told. */
 	uint32_t (*submit)(struct nvme_qpair *qp, struct nvme_io *ios, uint32_t n, int64_t now);
+	/* The same for a single one with data. There is space. */
+	bool (*submit_one)(struct nvme_qpair *qp, const struct nvme_io *io, int64_t now);
 	/* The same for commands alike. NULL: they are described one by one. */
 	uint32_t (*submit_run)(struct nvme_qpair *qp, const struct nvme_run *run,
 			       const struct nvme_item *items, uint32_t n, int64_t now);

@@ -11,11 +11,13 @@
 
 #define REAP 64
 
+/* Items of a batch, alike but for where. */
 struct run {
+	uint64_t kind; /* of each; ALL_ONES is none's */
+	uint64_t fate;
 	struct nvme_batch *batch; /* NULL: none */
 	struct mem_map *map;
 	struct nvme_ns *ns;
-	struct nvme_tally *tally; /* NULL: none */
 	int64_t sent_ns;
 	uint64_t nbytes;
 	uint32_t each; /* bytes of each */
@@ -24,6 +26,29 @@ struct run {
 	uint8_t opcode;
 	uint8_t cls;
 };
+
+#define ALL_ONES UINT64_MAX
+
+/* All that tells commands apart while they are under way: two words of the operation. */
+static inline uint64_t word_at(const struct nvme_op *op, size_t offset)
+{
+	uint64_t w;
+
+	memcpy(&w, (const char *)op + offset, sizeof(w));
+	return w;
+}
+/* Opcode, flow, pair, state, and whether there is more to send. */
+static inline uint64_t kind_of(const struct nvme_op *op)
+{
+	return word_at(op, offsetof(struct nvme_op, opcode));
+}
+/* What went wrong so far, and flags. */
+static inline uint64_t fate_of(const struct nvme_op *op)
+{
+	return word_at(op, offsetof(struct nvme_op, err));
+}
+static_assert(offsetof(struct nvme_op, state) == offsetof(struct nvme_op, opcode) + 7, "one word");
+static_assert(offsetof(struct nvme_op, flags) == offsetof(struct nvme_op, err) + 6, "one word");
 
 static inline void count_done(struct nvme_lane_stats *st, uint8_t opcode, uint32_t n, uint64_t nbytes)
 {
@@ -41,29 +66,28 @@ static inline void count_done(struct nvme_lane_stats *st, uint8_t opcode, uint32
 	}
 }
 
-static void run_settle(struct nvme_lane *l, struct run *r)
+static void run_settle(struct nvme_lane *l, struct run *r, struct nvme_tally *tally)
 {
 	struct nvme_batch *b = r->batch;
 
-	if (!b)
-		return;
 	r->batch = NULL;
+	r->kind = ALL_ONES;
 	count_done(&l->st, r->opcode, r->n, r->nbytes);
-	if (r->tally)
-		nvme_tally_add(r->tally, r->cls, r->opcode, r->each, r->n, false, l->reaped_at - r->sent_ns);
+	if (tally)
+		nvme_tally_add(tally, r->cls, r->opcode, r->each, r->n, false, l->reaped_at - r->sent_ns);
 	nvme_puts_add(l, r->map, r->ns, r->n);
 	nvme_batch_publish(l, b, r->tail);
 }
 
-static void run_begin(struct run *r, const struct nvme_op *op, const struct nvme_done *d,
-		      struct nvme_tally *tally)
+static void run_begin(struct run *r, const struct nvme_op *op, const struct nvme_done *d)
 {
 	*r = (struct run){
+		.kind = kind_of(op),
+		.fate = fate_of(op),
 		.batch = op->batch,
 		.map = op->map,
 		.ns = op->ns,
 		.tail = atomic_load_explicit(&op->batch->ring_tail, memory_order_relaxed),
-		.tally = tally,
 		.sent_ns = d->sent_ns,
 		.each = d->nbytes,
 		.opcode = op->opcode,
@@ -71,40 +95,66 @@ static void run_begin(struct run *r, const struct nvme_op *op, const struct nvme
 	};
 }
 
-/* An item of a batch, well in every way, whose last command this is. */
+/* Well in every way, and this is its last command. */
 static inline bool plain(const struct nvme_op *op, const struct nvme_done *d)
 {
-	return op->inflight == 1 && !op->more && !d->status && !op->err && op->batch &&
+	return op->inflight == 1 && !op->more && !d->status && !op->err &&
 	       nvme_op_state(op) == NVME_OP_SENT && !(op->flags & (NVME_OPF_TIMED | NVME_OPF_HEAVY));
 }
 
-/* It ends as nvme_op_end() would end it. */
-static inline void end_plain(struct nvme_lane *l, struct run *r, struct nvme_op *op,
-			     const struct nvme_done *d, struct nvme_tally *tally)
+/* Plain, as the run's first one was. */
+static inline bool alike(const struct run *r, const struct nvme_op *op, const struct nvme_done *d)
 {
-	struct nvme_batch *b = op->batch;
+	return !((kind_of(op) ^ r->kind) | (fate_of(op) ^ r->fate) |
+		 ((uintptr_t)op->batch ^ (uintptr_t)r->batch) | ((uintptr_t)op->map ^ (uintptr_t)r->map) |
+		 ((uintptr_t)op->ns ^ (uintptr_t)r->ns) | (uint64_t)(d->sent_ns ^ r->sent_ns) |
+		 (d->nbytes ^ r->each) | (op->inflight ^ 1) | d->status);
+}
 
-	if (unlikely(b != r->batch || op->map != r->map || op->ns != r->ns || op->opcode != r->opcode ||
-		     d->sent_ns != r->sent_ns || d->nbytes != r->each || nvme_op_class(op) != r->cls)) {
-		run_settle(l, r);
-		run_begin(r, op, d, tally);
-	}
+/* It ends as nvme_op_end() would end it. */
+static inline void end_item(struct run *r, struct nvme_op *op, const struct nvme_done *d)
+{
 	op->inflight = 0;
 	op->done += d->nbytes;
 	op->dw0 = d->dw0;
 	nvme_op_set(op, NVME_OP_ENDED);
-	b->ring[r->tail++ & b->ring_mask] = op->slot;
+	r->batch->ring[r->tail++ & r->batch->ring_mask] = op->slot;
 	r->nbytes += d->nbytes;
 	r->n++;
 }
 
-/* One command of its operation came back. */
-static void command_done(struct nvme_lane *l, struct nvme_op *op, const struct nvme_done *d,
-			 struct nvme_tally *tally)
+static inline void tally(struct nvme_lane *l, struct nvme_tally *t, const struct nvme_op *op,
+			 const struct nvme_done *d)
 {
-	if (tally)
-		nvme_tally_add(tally, nvme_op_class(op), op->opcode, d->nbytes, 1, d->status,
+	if (t)
+		nvme_tally_add(t, nvme_op_class(op), op->opcode, d->nbytes, 1, d->status,
 			       l->reaped_at - d->sent_ns);
+}
+
+/* A single operation that is plain; the same as below. @only: nothing else came back with it, so there is nothing to
+ * gather references with. */
+static inline void end_single(struct nvme_lane *l, struct nvme_op *op, const struct nvme_done *d,
+			      struct nvme_tally *t, bool only)
+{
+	tally(l, t, op, d);
+	count_done(&l->st, op->opcode, 1, d->nbytes);
+	op->inflight = 0;
+	op->done += d->nbytes;
+	op->dw0 = d->dw0;
+	if (only)
+		nvme_puts_now(op->map, op->ns);
+	else
+		nvme_puts_add(l, op->map, op->ns, 1);
+	nvme_op_set(op, NVME_OP_ENDED);
+	if (op != l->want)
+		nvme_op_hand_over(l, op);
+}
+
+/* One command of its operation came back. */
+static __attribute__((noinline)) void command_done(struct nvme_lane *l, struct nvme_op *op,
+						   const struct nvme_done *d, struct nvme_tally *t)
+{
+	tally(l, t, op, d);
 	count_done(&l->st, op->opcode, 1, d->status ? 0 : d->nbytes);
 	op->inflight--;
 	if (unlikely(op->flags & NVME_OPF_HEAVY))
@@ -145,24 +195,27 @@ static void make_visible(const struct nvme_done *done, uint32_t n)
 
 static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamped)
 {
+	struct nvme_tally *const t = qp->tally;
 	struct nvme_done done[REAP];
-	struct nvme_tally *const tally = qp->tally;
-	struct run r = { 0 };
 	uint32_t n, total = 0;
 	bool traced = false;
+	struct run r;
 
+	r.batch = NULL;
+	r.kind = ALL_ONES;
 	do {
 		n = qp->ops->reap(qp, done, REAP);
-		if (n && tally && !*stamped) {
-			l->reaped_at = now_ns();
+		if (!n)
+			break;
+		if (t) {
+			if (!*stamped)
+				l->reaped_at = now_ns();
 			*stamped = true;
+			traced = nvme_traced(t, l->reaped_at);
 		}
 		if (unlikely(atomic_load_explicit(&l->ctrl->mem.nr_peers, memory_order_relaxed)))
 			make_visible(done, n);
-		if (n && tally)
-			traced = nvme_traced(tally, l->reaped_at);
-		for (uint32_t k = 0; k < n; k++) {
-			const struct nvme_done *d = &done[k];
+		for (const struct nvme_done *d = done; d < done + n; d++) {
 			struct nvme_op *op = d->owner;
 
 			PROBE_BASE(d);
@@ -171,16 +224,25 @@ static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamp
 			      "m"(l->reaped_at));
 			if (unlikely(traced))
 				nvme_trace_command(l, qp, d);
-			if (likely(plain(op, d))) {
-				end_plain(l, &r, op, d, tally);
+			if (op->batch && likely(alike(&r, op, d))) {
+				end_item(&r, op, d);
 				continue;
 			}
-			run_settle(l, &r);
-			command_done(l, op, d, tally);
+			if (r.batch)
+				run_settle(l, &r, t);
+			if (unlikely(!plain(op, d))) {
+				command_done(l, op, d, t);
+			} else if (op->batch) {
+				run_begin(&r, op, d);
+				end_item(&r, op, d);
+			} else {
+				end_single(l, op, d, t, n == 1);
+			}
 		}
 		total += n;
 	} while (n == REAP && !(l->sink && l->sink->n >= l->sink->max));
-	run_settle(l, &r);
+	if (r.batch)
+		run_settle(l, &r, t);
 	return total;
 }
 

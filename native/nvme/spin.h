@@ -21,11 +21,12 @@ static inline void nvme_median(int64_t *est, int64_t x)
 static inline bool nvme_can_step(const struct nvme_chan *ch, enum nvme_mode mode, uint32_t opcode,
 				 uint64_t nbytes, const struct mem_map *m)
 {
-	const struct nvme_ctrl *c = ch->ctrl;
-	uint64_t most = m && m->traits & MEM_STAGED ? NVME_STEP_STAGED : NVME_STEP_MOST;
+	uint64_t most = ch->ctrl->step_most;
 
-	return (c->tr_flags & NVME_TR_STEP) && c->inline_reads && opcode == NVME_IO_READ && nbytes <= most &&
-	       (mode == NVME_MODE_ADAPTIVE || mode == NVME_MODE_INLINE);
+	if (!most || opcode != NVME_IO_READ || (mode != NVME_MODE_ADAPTIVE && mode != NVME_MODE_INLINE))
+		return false;
+	return nbytes <= most ||
+	       (m && m->traits & MEM_STAGED && nbytes <= most / NVME_STEP_MOST * NVME_STEP_STAGED);
 }
 
 /* Lane locked. True once @op is over; false when the time is. */

@@ -98,6 +98,26 @@ static uint32_t qpair_submit(struct nvme_qpair *qp, struct nvme_io *ios, uint32_
 	return i;
 }
 
+static bool qpair_submit_one(struct nvme_qpair *qp, const struct nvme_io *io, int64_t now)
+{
+	struct pcie_qpair *q = pcie_qp(qp);
+	uint64_t prp1, prp2 = 0;
+	uint16_t list = NO_LIST;
+	struct pcie_tracker *tr;
+
+	if (!pcie_prp_one(io->map, io->buf_off, io->nbytes, &prp1) &&
+	    unlikely(pcie_prp_build(q, io->map, io->buf_off, io->nbytes, &prp1, &prp2, &list)))
+		return false;
+	tr = take_tracker(q);
+	tr->list = list;
+	put_sqe(&q->sq[q->sq_tail], sqe_head(io->opcode, io->nsid), tr->cid, prp1, prp2, io->cdw10_11,
+		io->cdw12);
+	put_entry(q, tr, io->owner, io->nbytes, now);
+	qp->inflight++;
+	qp->space--;
+	return true;
+}
+
 /* One that needs a list, or does not fit on one page. */
 static __attribute__((noinline)) bool put_long(struct pcie_qpair *q, const struct nvme_run *run,
 					       const struct nvme_item *item, int64_t now)
@@ -423,6 +443,7 @@ static void qpair_free(struct nvme_qpair *qp)
 static const struct nvme_qpair_ops pcie_qpair_ops = {
 	.connect = qpair_connect,
 	.submit = qpair_submit,
+	.submit_one = qpair_submit_one,
 	.submit_run = qpair_submit_run,
 	.submit_raw = qpair_submit_raw,
 	.kick = qpair_kick,

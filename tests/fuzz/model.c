@@ -135,6 +135,24 @@ static uint32_t shim_submit(struct nvme_qpair *qp, struct nvme_io *ios, uint32_t
 	return fit;
 }
 
+static bool shim_submit_one(struct nvme_qpair *qp, const struct nvme_io *io, int64_t now)
+{
+	struct model_pair *m = pair_of(qp);
+	struct nvme_io one = *io;
+
+	MUST(io->map && qp->space);
+	if (!count_fitting(m, &one, 1)) {
+		MUST(!m->real->submit_one(qp, io, now));
+		return false;
+	}
+	MUST(m->real->submit_one(qp, io, now));
+	/* the identifier is not told: as the entry has it */
+	one.cid = le16_get(the->p->q[qp->conf.qid].sq[m->sq_tail].cid);
+	add(m, &one);
+	MUST(qp->inflight == m->nr_live);
+	return true;
+}
+
 static uint32_t shim_submit_run(struct nvme_qpair *qp, const struct nvme_run *run,
 				const struct nvme_item *items, uint32_t n, int64_t now)
 {
@@ -303,6 +321,7 @@ static void watch(struct model_pair *m)
 	m->ops = *m->real;
 	m->ops.connect = shim_connect;
 	m->ops.submit = shim_submit;
+	m->ops.submit_one = shim_submit_one;
 	m->ops.submit_run = shim_submit_run;
 	m->ops.kick = shim_kick;
 	m->ops.reap = shim_reap;
