@@ -19,10 +19,8 @@ struct run {
 	struct mem_map *map;
 	struct nvme_ns *ns;
 	int64_t sent_ns;
-	uint64_t nbytes;
 	uint32_t each; /* bytes of each */
-	uint32_t n;
-	uint32_t tail; /* of the batch's ring, with this run */
+	uint32_t first, tail; /* in the batch's ring */
 	uint8_t opcode;
 	uint8_t cls;
 };
@@ -69,25 +67,29 @@ static inline void count_done(struct nvme_lane_stats *st, uint8_t opcode, uint32
 static void run_settle(struct nvme_lane *l, struct run *r, struct nvme_tally *tally)
 {
 	struct nvme_batch *b = r->batch;
+	const uint32_t n = r->tail - r->first;
 
 	r->batch = NULL;
 	r->kind = ALL_ONES;
-	count_done(&l->st, r->opcode, r->n, r->nbytes);
+	count_done(&l->st, r->opcode, n, (uint64_t)n * r->each);
 	if (tally)
-		nvme_tally_add(tally, r->cls, r->opcode, r->each, r->n, false, l->reaped_at - r->sent_ns);
-	nvme_puts_add(l, r->map, r->ns, r->n);
+		nvme_tally_add(tally, r->cls, r->opcode, r->each, n, false, l->reaped_at - r->sent_ns);
+	nvme_puts_add(l, r->map, r->ns, n);
 	nvme_batch_publish(l, b, r->tail);
 }
 
 static void run_begin(struct run *r, const struct nvme_op *op, const struct nvme_done *d)
 {
+	const uint32_t tail = atomic_load_explicit(&op->batch->ring_tail, memory_order_relaxed);
+
 	*r = (struct run){
 		.kind = kind_of(op),
 		.fate = fate_of(op),
 		.batch = op->batch,
 		.map = op->map,
 		.ns = op->ns,
-		.tail = atomic_load_explicit(&op->batch->ring_tail, memory_order_relaxed),
+		.first = tail,
+		.tail = tail,
 		.sent_ns = d->sent_ns,
 		.each = d->nbytes,
 		.opcode = op->opcode,
@@ -119,8 +121,6 @@ static inline void end_item(struct run *r, struct nvme_op *op, const struct nvme
 	op->dw0 = d->dw0;
 	nvme_op_set(op, NVME_OP_ENDED);
 	r->batch->ring[r->tail++ & r->batch->ring_mask] = op->slot;
-	r->nbytes += d->nbytes;
-	r->n++;
 }
 
 static inline void tally(struct nvme_lane *l, struct nvme_tally *t, const struct nvme_op *op,
