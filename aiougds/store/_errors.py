@@ -16,8 +16,11 @@
 from __future__ import annotations
 
 import errno
+from typing import TypeVar
 
 from aiougds._errors import ArgumentError, BrokenError, BusyError, UGDSError
+
+T = TypeVar("T")
 
 
 class StoreError(UGDSError):
@@ -66,3 +69,18 @@ class OccupiedError(StoreError):
 
 class StoreBrokenError(StoreError, BrokenError):
     """The journal cannot be written any more: close the store and open it again."""
+
+
+def told(results: list[T | UGDSError]) -> list[T | UGDSError]:
+    """Return results with the exceptions among them without the frames they left.
+
+    An exception that is returned would be in a cycle with the frame that caught it,
+    and that frame knows the callers' buffers. Python 3.11 may crash where its collector
+    finds a memoryview in a cycle.
+    """
+    for one in results:
+        error: BaseException | None = one if isinstance(one, UGDSError) else None
+        while error is not None and error.__traceback__ is not None:
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
+    return results

@@ -50,6 +50,14 @@ class StoreIndex:
             return shards[0]
         return shards[zlib.crc32(key) % len(shards)]
 
+    @property
+    def broken(self) -> str | None:
+        """Why nothing can be put any more; None: it can."""
+        for shard in self._shards:
+            if shard.journal.broken is not None:
+                return str(shard.journal.broken)
+        return None
+
     def _checked(self, key: bytes) -> Shard:
         shard = self._shard(key)
         if not 0 < len(key) <= self._key_bytes:
@@ -117,6 +125,14 @@ class StoreIndex:
     def unpin(self, key: bytes) -> bool:
         """Take one pin back; False: there was none."""
         return self._shard(key).unpin(key)
+
+    def touch(self, keys: Iterable[bytes]) -> None:
+        """Note, on the store's loop, that chunks were used by whoever has a copy."""
+        for key in keys:
+            slots = self._shard(key).slots
+            slot = slots.index.get(key)
+            if slot is not None:
+                slots.pool_of(slot).policy.touch(slot)
 
     @contextmanager
     def pinned(self, key: bytes) -> Generator[ChunkInfo]:

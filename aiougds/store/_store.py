@@ -11,7 +11,7 @@ import anyio
 from aiougds._completion import current_home
 from aiougds._errors import ClosedError, UGDSError, WrongLoopError
 from aiougds._transfer import Clock, check_timeout
-from aiougds.store._errors import ChunkPinnedError
+from aiougds.store._errors import ChunkPinnedError, told
 from aiougds.store._gets import get_many, get_one
 from aiougds.store._index import StoreIndex
 from aiougds.store._put_many import put_many
@@ -165,7 +165,7 @@ class ChunkStore(StoreIndex):
         if len(shards) == 1:
             for key, _ in whole:
                 self._checked(key)
-            return list(await work(shards[0], whole))
+            return told(list(await work(shards[0], whole)))
         parts: dict[int, list[int]] = {}
         for index, (key, _) in enumerate(whole):
             self._checked(key)
@@ -179,11 +179,11 @@ class ChunkStore(StoreIndex):
 
         if len(parts) == 1:
             await run(*next(iter(parts.items())))
-            return results
+            return told(results)
         async with anyio.create_task_group() as tasks:
             for number, mine in parts.items():
                 tasks.start_soon(run, number, mine)
-        return results
+        return told(results)
 
     async def delete(self, key: bytes, *, timeout_s: float | None = None) -> bool:
         """Delete a chunk; False: it was not there.
@@ -212,7 +212,7 @@ class ChunkStore(StoreIndex):
             try:
                 ticket = shard.remove(slot, "deleted")
             except ChunkPinnedError as error:
-                results.append(error)
+                results.append(error.with_traceback(None))
                 continue
             shard.counts.deletes += 1
             results.append(True)
