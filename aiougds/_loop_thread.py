@@ -1,0 +1,128 @@
+"""An event loop in a thread of its own, for hosts that call from threads of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from aiougds._errors import ClosedError, WrongLoopError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+Thing = TypeVar("Thing")
+Result = TypeVar("Result")
+
+
+class LoopThread(Generic[Thing]):
+    """What a loop owns, and the loop: made, used and closed from other threads.
+
+    ``opened`` is entered on the loop; the constructor returns when it is, or raises
+    what entering it raised. Closing waits for the tasks that were posted, then leaves
+    it. The thread does not keep the process alive.
+    """
+
+    def __init__(
+        self, opened: Callable[[], AbstractAsyncContextManager[Thing]], *, name: str
+    ) -> None:
+        self._opened = opened
+        self._ready: Future[Thing] = Future()
+        self._ended: Future[None] = Future()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._closing = False
+        self._lock = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self.thing: Thing = self._ready.result()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs, and takes work."""
+        return self._thread.is_alive() and not self._closing
+
+    def post(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Have a coroutine run on the loop, from any thread. It must not raise."""
+        with self._lock:
+            if self._closing:
+                raise ClosedError(f"{self._thread.name} is closed")
+            self._loop.call_soon_threadsafe(self._start, work)
+
+    def call(self, work: Callable[[], Coroutine[object, object, Result]]) -> Result:
+        """Run a coroutine on the loop, and wait for its result in this thread."""
+        if threading.current_thread() is self._thread:
+            raise WrongLoopError(
+                f"{self._thread.name} would wait for itself: call this from a thread "
+                "that is not the loop's"
+            )
+        done: Future[Result] = Future()
+
+        async def run() -> None:
+            try:
+                done.set_result(await work())
+            except BaseException as error:
+                done.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+
+        self.post(run)
+        return done.result()
+
+    def close(self) -> None:
+        """Let posted work end, leave what was entered, and end the thread."""
+        with self._lock:
+            first = not self._closing
+            self._closing = True
+            if first:
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._ended.result()
+
+    def _start(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        task = self._loop.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _run(self) -> None:
+        with _Ending(self), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    def _end(self, error: BaseException | None) -> None:
+        self._closing = True
+        if error is not None and not self._ready.done():
+            self._ready.set_exception(error)
+            error = None  # the constructor raises it
+        if error is None:
+            self._ended.set_result(None)
+        else:
+            self._ended.set_exception(error)
+
+    async def _serve(self) -> None:
+        async with self._opened() as thing:
+            self._ready.set_result(thing)
+            await self._stop.wait()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+
+
+class _Ending:
+    """Tells whoever waits how the thread ended."""
+
+    def __init__(self, thread: LoopThread[Any]) -> None:
+        self._thread = thread
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> Literal[True]:
+        self._thread._end(exc)
+        return True
