@@ -109,6 +109,7 @@ class Checkpoints:
         )
         if disk.fua:
             await disk.puts.flush(timeout_s=clock.left())
+            disk.check_power()
         self._buffer.view[:BLOCK] = head.pack(disk.store).ljust(BLOCK, b"\0")
         await self._write(self._buffer, BLOCK, self._base(), clock)
         self.last = head

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiougds._errors import OperationTimeoutError, RangeBusyError
+from aiougds._errors import (
+    ControllerWedgedError,
+    OperationTimeoutError,
+    RangeBusyError,
+)
 from aiougds.store._layout import BLOCK
 
 if TYPE_CHECKING:
@@ -38,8 +42,8 @@ class Disk:
     """A namespace as the store uses it."""
 
     __slots__ = (
-        "_blocks", "_stuck", "_views", "_waiting", "fua", "gets", "home", "ns",
-        "puts", "store", "superblock",
+        "_blocks", "_resets", "_stuck", "_views", "_waiting", "fua", "gets", "home",
+        "ns", "puts", "store", "superblock",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +70,7 @@ class Disk:
             (arena[i * BLOCK : (i + 1) * BLOCK], self._views[i])
             for i in reversed(range(count))
         ]
+        self._resets = ns._device.stats().resets
         self._waiting: list[object] = []
         self._stuck: list[tuple[RegistrationSlice, memoryview]] = []
 
@@ -108,6 +113,12 @@ class Disk:
             device.is_stuck(self.puts._ptr) or device.is_stuck(self.ns._ptr)
         )
 
-    def resets(self) -> int:
-        """Return how often the controller was reset."""
-        return int(self.ns._device.stats().resets)
+    def check_power(self) -> None:
+        """Raise when a volatile cache may have lost what was written before a flush.
+
+        Whoever resets a controller does not say whether its power had gone.
+        """
+        if self.fua and self.ns._device.stats().resets != self._resets:
+            raise ControllerWedgedError(
+                "the controller was reset, and what its cache held may be lost"
+            )

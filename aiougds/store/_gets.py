@@ -8,7 +8,13 @@ from aiougds._errors import BatchError, RangeError, UGDSError
 from aiougds._ffi import lib
 from aiougds.store._errors import ChunkCorruptError, ChunkNotFoundError
 from aiougds.store._layout import BLOCK
-from aiougds.store._memory import checksum, copy_in, is_aligned, registered
+from aiougds.store._memory import (
+    checksum,
+    copy_in,
+    for_a_call,
+    is_aligned,
+    registered,
+)
 from aiougds.store._records import read_header, tail_fits
 
 if TYPE_CHECKING:
@@ -126,7 +132,7 @@ async def get_one(shard: Shard, key: bytes, into: object, clock: Clock) -> int:
             shard.counts.misses += 1
             raise not_found(key)
         shard.counts.unregistered += 1
-        async with disk.ns.register(into) as reg:  # type: ignore[arg-type]
+        async with for_a_call(disk.ns, into) as reg:
             return await _get(shard, Reading(shard, key, reg), clock)
     return await _get(shard, Reading(shard, key, target), clock)
 

@@ -11,11 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aiougds._errors import (
-    BrokenError,
-    ControllerWedgedError,
-    OperationTimeoutError,
-)
+from aiougds._errors import BrokenError, OperationTimeoutError
 from aiougds.store._checkpoint import Checkpoints
 from aiougds.store._disk import ALONE
 from aiougds.store._errors import StoreBrokenError
@@ -78,8 +74,8 @@ class Journal:
     """The journal of one device, and its checkpoints."""
 
     __slots__ = (
-        "_buffer", "_disk", "_epoch", "_owner", "_pending", "_queue", "_resets",
-        "_ring", "_spare", "_tail", "_told", "_unfinished", "added", "blocks",
+        "_buffer", "_disk", "_epoch", "_owner", "_pending",
+        "_ring", "_spare", "_tail", "_unfinished", "_waiters", "added", "blocks",
         "broken", "busy", "checkpoints", "commits", "done", "head", "writing",
     )  # fmt: skip
 
@@ -106,14 +102,12 @@ class Journal:
         """Records so far; the number of the last one is what to settle."""
         self.done = 0
         """Records that are durable."""
-        self._queue: list[object] = []
-        self._told: list[object] = []
+        self._waiters: list[tuple[int, list[object]]] = []
         self.writing = 0
         """Puts whose bytes are on their way to the device."""
         self.busy = False
         self._unfinished: _Commit | None = None
         self.broken: BrokenError | None = None
-        self._resets = disk.resets()
         self.commits = 0
         self.blocks = 0
 
@@ -155,28 +149,35 @@ class Journal:
 
     async def settle(self, ticket: int, clock: Clock) -> None:
         """Wait until that record is durable, and see to it."""
-        while self.done < ticket:
-            self.check()
-            if clock.over():
-                raise OperationTimeoutError(
-                    "the journal was not written within timeout_s; nothing is known "
-                    "of the operation until it is"
-                )
-            if not self.busy:
-                await self._lead(clock)
-                continue
-            try:
-                await self._disk.home.park(self._queue, ALONE, clock.left())
-            except BaseException:
-                if not self.busy:  # it was my turn to lead
-                    self._hand_over()
-                raise
-        if not self.busy:
-            self._hand_over()
+        try:
+            while self.done < ticket:
+                self.check()
+                if clock.over():
+                    raise OperationTimeoutError(
+                        "the journal was not written within timeout_s; nothing is "
+                        "known of the operation until it is"
+                    )
+                if self.busy:
+                    await self._follow(ticket, clock)
+                else:
+                    await self._lead(clock)
+        except BaseException:
+            if not self.busy:  # it may have been my turn
+                self._hand_over()
+            raise
+
+    async def _follow(self, ticket: int, clock: Clock) -> None:
+        place: tuple[int, list[object]] = (ticket, [])
+        self._waiters.append(place)
+        try:
+            await self._disk.home.park(place[1], ALONE, clock.left())
+        finally:
+            if place in self._waiters:
+                self._waiters.remove(place)
 
     def _hand_over(self) -> None:
-        if self._queue:
-            self._disk.home.wake([self._queue.pop(0)])
+        if self._waiters:
+            self._disk.home.wake(self._waiters[0][1])
 
     async def _lead(self, clock: Clock) -> None:
         self.busy = True
@@ -190,7 +191,13 @@ class Journal:
             raise
         finally:
             self.busy = False
-            self._disk.home.wake(self._told)
+            done = self.added if self.broken else self.done
+            there, self._waiters = self._waiters, []
+            for place in there:
+                if place[0] <= done:
+                    self._disk.home.wake(place[1])
+                else:
+                    self._waiters.append(place)
             self._hand_over()
 
     # ---- writing ----
@@ -201,11 +208,9 @@ class Journal:
         if commit is None:
             await self._make_room(clock)
             commit = self._unfinished = self._gather()
-        # Nobody can have come since it was gathered.
-        self._told, self._queue = self._queue, []
         if disk.fua and commit.has_data:
             await disk.puts.flush(timeout_s=clock.left())
-            self._check_power()
+        self._check_power()
         base = disk.superblock.journal
         count = len(commit.blocks)
         buffer = self._buffer
@@ -237,13 +242,11 @@ class Journal:
         self._finish(commit)
 
     def _check_power(self) -> None:
-        """Raise when the controller was reset since: its cache may have lost data."""
-        if self._disk.resets() != self._resets:
-            self.fail(
-                ControllerWedgedError(
-                    "the controller was reset; what its cache held may be lost"
-                )
-            )
+        """Raise when what was written may have been lost since it was opened."""
+        try:
+            self._disk.check_power()
+        except BrokenError as error:
+            self.fail(error)
             self.check()
 
     async def _make_room(self, clock: Clock) -> None:
@@ -294,6 +297,7 @@ class Journal:
     async def end(self, clock: Clock) -> None:
         """Write what is left, and a checkpoint, so that the next opening is quick."""
         try:
+            self._check_power()
             self.check()
             await self.settle(self.added, clock)
             if self.head > self.checkpoints.last.replay_from:

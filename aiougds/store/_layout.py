@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from aiougds._errors import OptionError
@@ -191,37 +191,58 @@ def plan(
     classes = layout.sizes()
     shares = sum(one.share for one in classes)
     strides = [BLOCK + _up(one.slot_bytes, BLOCK) for one in classes]
-    page = page_most(layout.key_bytes)
-    kept = 2 * page / PAGE_SLOTS + 32  # of checkpoints and journal, for each slot
-    room = size - HEAD_BYTES
+    kept = 3 * page_most(layout.key_bytes) / PAGE_SLOTS  # by journal and checkpoints
     counts = [
-        max(1, int(room * one.share / shares / (stride + kept)))
+        max(1, int((size - HEAD_BYTES) * one.share / shares / (stride + kept)))
         for one, stride in zip(classes, strides, strict=True)
     ]
-    while True:
-        region = _up(BLOCK + page * -(-sum(counts) // PAGE_SLOTS), ALIGN)
-        blocks = _journal_blocks(layout, region)
-        first = _up(HEAD_BYTES + blocks * BLOCK, ALIGN)
-        at = first + 2 * region
-        places = []
-        for one, stride, count in zip(classes, strides, counts, strict=True):
-            places.append(Place(one.slot_bytes, stride, at, count))
-            at = _up(at + stride * count, ALIGN)
-        if places[-1].offset + places[-1].stride * places[-1].slots <= size:
-            break
+
+    def made() -> Superblock:
+        return _divided(layout, classes, strides, counts, size, lba_bytes)
+
+    while _end(made()) > size:
         largest = max(range(len(counts)), key=lambda i: counts[i] * strides[i])
         if counts[largest] == 1:
             raise StoreFormatError(
-                f"{size} bytes are too few for one slot of each class: "
-                f"{strides} bytes and {at - sum(strides)} around them are needed"
+                f"{size} bytes are too few for one slot of each class and what is "
+                f"around them: {_end(made())} bytes are needed"
             )
-        counts[largest] -= max(1, counts[largest] // 256)
+        counts[largest] -= max(1, counts[largest] // 64)
+    # What is left is for those of which there are most.
+    most = max(range(len(counts)), key=lambda i: counts[i] * strides[i])
+    step = 1 << counts[most].bit_length()
+    while step:
+        counts[most] += step
+        if _end(made()) > size:
+            counts[most] -= step
+            step //= 2
     if sum(counts) > MOST_SLOTS:
         raise OptionError(f"{sum(counts)} slots are more than {MOST_SLOTS}")
+    return replace(made(), uuid=uuid, member=member, members=members)
+
+
+def _divided(
+    layout: Layout,
+    classes: list[SlotClass],
+    strides: list[int],
+    counts: list[int],
+    size: int,
+    lba_bytes: int,
+) -> Superblock:
+    """Put journal, checkpoints and so many slots one behind the other."""
+    page = page_most(layout.key_bytes)
+    region = _up(BLOCK + page * -(-sum(counts) // PAGE_SLOTS), ALIGN)
+    blocks = _journal_blocks(layout, region)
+    first = _up(HEAD_BYTES + blocks * BLOCK, ALIGN)
+    at = first + 2 * region
+    places = []
+    for one, stride, count in zip(classes, strides, counts, strict=True):
+        places.append(Place(one.slot_bytes, stride, at, count))
+        at = _up(at + stride * count, ALIGN)
     return Superblock(
-        uuid,
-        member,
-        members,
+        bytes(16),
+        0,
+        1,
         lba_bytes,
         layout.key_bytes,
         size,
@@ -231,6 +252,11 @@ def plan(
         region,
         tuple(places),
     )
+
+
+def _end(superblock: Superblock) -> int:
+    last = superblock.places[-1]
+    return last.offset + last.stride * last.slots
 
 
 def _journal_blocks(layout: Layout, region: int) -> int:

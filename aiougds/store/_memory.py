@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from aiougds._errors import CapabilityError
@@ -11,8 +12,12 @@ from aiougds._transfer import locate
 from aiougds.store._checksum import INLINE_BYTES, compute, seed
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from aiougds._device import Device
     from aiougds._home import Home
+    from aiougds._namespace import Namespace
+    from aiougds._registration import Registration
 
 
 def registered(
@@ -25,6 +30,20 @@ def registered(
     if isinstance(place.keep, PinnedMemory):
         return RegistrationSlice(place.keep, place.buf_off, place.nbytes)
     return None
+
+
+@asynccontextmanager
+async def for_a_call(ns: Namespace, buf: object) -> AsyncGenerator[Registration]:
+    """Register memory for one operation.
+
+    What the device may still touch afterwards stays mapped until it is done, and the
+    operation's own failure is what is raised.
+    """
+    reg = await ns.register(buf)  # type: ignore[arg-type]
+    try:
+        yield reg
+    finally:
+        await reg.abandon_off_loop()
 
 
 def is_aligned(memory: PinnedMemory | RegistrationSlice) -> bool:

@@ -9,7 +9,13 @@ from aiougds._ffi import lib
 from aiougds.store._errors import ChunkTooLargeError
 from aiougds.store._journal import Put
 from aiougds.store._layout import BLOCK
-from aiougds.store._memory import checksum, copy_out, is_aligned, registered
+from aiougds.store._memory import (
+    checksum,
+    copy_out,
+    for_a_call,
+    is_aligned,
+    registered,
+)
 from aiougds.store._records import Header, tail_fits, write_header
 
 if TYPE_CHECKING:
@@ -129,7 +135,7 @@ async def put_one(
             await _put(shard, key, source, clock, durable=durable)
         else:
             shard.counts.unregistered += 1
-            async with shard.disk.ns.register(buf) as reg:  # type: ignore[arg-type]
+            async with for_a_call(shard.disk.ns, buf) as reg:
                 await _put(shard, key, reg, clock, durable=durable)
     finally:
         del shard.putting[key]

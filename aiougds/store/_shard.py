@@ -102,10 +102,11 @@ class Shard:
         elif self._limbo and not self.disk.is_stuck():
             limbo, self._limbo = self._limbo, []
             for slot in limbo:
+                self.slots.pool_of(slot).held_back -= 1
                 self._free(slot)
-        elif pool.used > pool.count and self._evict(pool, 1):
+        elif pool.used + pool.held_back > pool.count and self._evict(pool, 1):
             return
-        elif isinstance(pool.policy, Never) and not self._may_come(pool):
+        elif isinstance(pool.policy, Never) and not pool.held_back:
             raise StoreFullError(
                 f"all {pool.count} slots of {pool.slot_bytes} bytes are in use, and "
                 "with eviction=None nothing makes room: delete chunks, or open the "
@@ -114,11 +115,6 @@ class Shard:
         else:
             self.counts.waits += 1
             await self.disk.home.park(pool.waiting, ALONE, clock.left())
-
-    def _may_come(self, pool: Pool) -> bool:
-        """Whether a slot may be free without anybody deleting a chunk."""
-        zombies = any(self.slots.pool_of(s) is pool for s in self.slots.zombies)
-        return zombies or bool(self._limbo)
 
     def _evict(self, pool: Pool, count: int) -> int:
         gone: list[tuple[bytes, int]] = []
@@ -150,6 +146,7 @@ class Shard:
         pool.used -= 1
         if self.disk.is_stuck():
             self._limbo.append(slot)
+            pool.held_back += 1
         else:
             self._free(slot)
 
@@ -174,6 +171,7 @@ class Shard:
         del busy[slot]
         if slot in self.slots.zombies:
             self.slots.zombies.discard(slot)
+            self.slots.pool_of(slot).held_back -= 1
             self._free(slot)
 
     # ---- what the journal says ----
@@ -202,6 +200,7 @@ class Shard:
         self._freeing[pool.first] -= 1
         if slot in self.slots.busy:
             self.slots.zombies.add(slot)
+            pool.held_back += 1
         else:
             self._free(slot)
 

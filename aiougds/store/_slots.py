@@ -33,8 +33,8 @@ class Pool:
     """Slots of one size of one device: an own order, own watermarks."""
 
     __slots__ = (
-        "count", "first", "free", "high", "low", "offset", "policy", "slot_bytes",
-        "stride", "used", "waiting",
+        "count", "first", "free", "held_back", "high", "low", "offset", "policy",
+        "slot_bytes", "stride", "used", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,8 @@ class Pool:
         self.free: list[int] = []
         self.used = 0
         """Slots with a chunk or with one on its way; not what is being freed."""
+        self.held_back = 0
+        """Slots with no chunk that the device may still read, or write."""
         self.waiting: list[object] = []
 
     def at(self, slot: int) -> int:
