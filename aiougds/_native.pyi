@@ -169,6 +169,7 @@ class Lib:
     UGDS_GPU_CAN_MEMOPS: Final[int]
     UGDS_GPU_CAN_DMABUF: Final[int]
     UGDS_GPU_CAN_FLUSH: Final[int]
+    UGDS_GPU_HAS_FLUSH: Final[int]
     UGDS_GPU_NEEDS_FLUSH: Final[int]
     UGDS_SOP_WAITING: Final[int]
     UGDS_SOP_RUNNING: Final[int]

@@ -13,11 +13,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from aiougds._completion import current_home
 from aiougds._errors import GraphCaptureError, OperationTimeoutError
 from aiougds._ffi import ffi, lib
 from aiougds._gpu import pointers
 from aiougds._gpu.errors import gpu_error
-from aiougds._gpu.streams import stream_of
+from aiougds._gpu.runtime import to_load, unavailable
+from aiougds._gpu.streams import event_of, stream_of
 from aiougds._gpu.which import stream_place
 from aiougds._gpu_memory import GPUMemory
 from aiougds._stream_event import event_reached, gpu_event
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from aiougds._buffer import Memory
-    from aiougds._gpu.streams import After, EventLike, StreamHandle
+    from aiougds._gpu.streams import After, EventHandle, EventLike, StreamHandle
     from aiougds._transfer import Clock
 
 # An idle stream takes some microseconds to come to an event; another thread takes more.
@@ -51,16 +53,32 @@ async def begin(
 ) -> float | None:
     """Wait for what a transfer comes behind; return what is left of its time."""
     if after is not None:
+        await _runtimes_of([event_of(event) for event in _several(after)])
         await _behind_events(after, what, clock)
     if stream is not None:
+        await _runtimes_of([stream_of(stream)])
         await _behind(stream, memory, what, clock)
     return clock.left()
 
 
+def _several(after: After) -> Sequence[EventLike]:
+    several = after if isinstance(after, (list, tuple)) else (after,)
+    return cast("Sequence[EventLike]", several)
+
+
+async def _runtimes_of(handles: Sequence[StreamHandle | EventHandle]) -> None:
+    """Load the runtimes that they are of in a thread: packages are imported for it.
+
+    What is wrong with them is told by whoever needs them.
+    """
+    names = {name for handle in handles for name in to_load(handle.runtime)}
+    if names:
+        await current_home().off_loop(lambda: [unavailable(name) for name in names])
+
+
 async def _behind_events(after: After, what: str, clock: Clock) -> None:
     """Wait until events are reached; as :func:`_behind`."""
-    several = after if isinstance(after, (list, tuple)) else (after,)
-    for event in cast("Sequence[EventLike]", several):
+    for event in _several(after):
         if not await gpu_event(event).reached(clock.left()):
             raise OperationTimeoutError(
                 f"{what} was never sent: an event that it comes behind was not reached "

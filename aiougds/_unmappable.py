@@ -91,6 +91,12 @@ def _reason(number: int) -> tuple[type[UGDSError], str]:
                 "takes dma-bufs that can be mapped with mmap(), and memory of a GPU "
                 "whose runtime is loaded); see aiougds check"
             )
+        case errno.ENOPROTOOPT:
+            return CapabilityError, (
+                "its GPU sees what an SSD wrote only after it is told to look, and its "
+                "driver has no cuFlushGPUDirectRDMAWrites (CUDA 11.3 or newer does): "
+                "update the driver"
+            )
         case errno.ETIMEDOUT:
             return OperationTimeoutError, (
                 "a fence of the dma-buf was not signalled: whoever produces its "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Protocol, cast
 
 from aiougds._errors import GPUUnavailableError
@@ -49,6 +50,20 @@ def in_use() -> bool:
     except OSError:
         return False
     return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 0)
+
+
+def is_near() -> bool:
+    """Whether a package that uses the driver is imported."""
+    torch = sys.modules.get("torch")
+    return bool(
+        getattr(getattr(torch, "version", None), "cuda", None)
+        or sys.modules.keys() & {"cupy", "numba.cuda", "cuda.core"}
+    )
+
+
+def import_package() -> None:
+    """Import what finds the driver, which takes a while; initialise nothing."""
+    _driver()
 
 
 def addresses(symbols: Iterable[tuple[str, int]]) -> list[int]:

@@ -50,6 +50,17 @@ def in_use() -> bool:
     return bool(of_rocm and callable(asked) and asked())
 
 
+def is_near() -> bool:
+    """Whether a package that uses the runtime is imported."""
+    torch = sys.modules.get("torch")
+    return bool(getattr(getattr(torch, "version", None), "hip", None))
+
+
+def import_package() -> None:
+    """Import what finds the runtime, which takes a while; initialise nothing."""
+    _runtime()
+
+
 def _hsa(name: str) -> int:
     # Not of the HIP library, but of one that it has loaded.
     try:

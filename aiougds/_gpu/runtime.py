@@ -6,6 +6,7 @@ and calls them without the GIL. One process may use both vendors.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import GPUUnavailableError
@@ -28,6 +29,10 @@ _ADDRESSES: Final[dict[Runtime, Callable[[Iterable[tuple[str, int]]], list[int]]
 _IN_USE: Final[dict[Runtime, Callable[[], bool]]] = {
     "cuda": cuda.in_use,
     "hip": hip.in_use,
+}
+_PACKAGES: Final[dict[Runtime, tuple[Callable[[], bool], Callable[[], None]]]] = {
+    "cuda": (cuda.is_near, cuda.import_package),
+    "hip": (hip.is_near, hip.import_package),
 }
 _loaded: Final[set[Runtime]] = set()
 
@@ -54,11 +59,25 @@ def load_what_is_in_use() -> None:
     """Load the runtimes that the process uses already, as far as they can be.
 
     Off the loop: the first registration of GPU memory, which is made on it, would
-    import the vendor's package there.
+    import the vendor's package there. Where it may come to be used, as a framework is
+    imported, that package is imported, and nothing initialised: forks go on working.
     """
     for runtime, is_used in _IN_USE.items():
-        if runtime not in _loaded and is_used():
+        is_near, import_package = _PACKAGES[runtime]
+        if runtime in _loaded:
+            continue
+        if is_used():
             unavailable(runtime)  # whoever needs it is told why not
+        elif is_near():
+            with contextlib.suppress(GPUUnavailableError):
+                import_package()
+
+
+def to_load(said: Runtime | None) -> tuple[Runtime, ...]:
+    """Return which are to be loaded for what is of that one; None: of whichever."""
+    if said is not None:
+        return () if said in _loaded else (said,)
+    return () if _loaded else tuple(_NUMBERS)
 
 
 def unavailable(runtime: Runtime) -> str:

@@ -342,16 +342,20 @@ static_assert(UGDS_FOREIGN_DMABUF == MEM_FOREIGN_DMABUF && UGDS_FOREIGN_CUDA == 
 		      UGDS_TRAIT_REVOCABLE == MEM_REVOCABLE && UGDS_TRAIT_STAGED == MEM_STAGED,
 	      "one numbering");
 
-/* Where the device's own DMA needs a flush before the GPU sees it. */
-static struct gpu_place flushed_peer(const struct nvme_ctrl *c, const struct ugds_foreign *u)
+/* Where the device's own DMA needs a flush before the GPU sees it. -ENOPROTOOPT: it cannot be told to, and would not see it. */
+static int flushed_peer(const struct nvme_ctrl *c, const struct ugds_foreign *u, struct gpu_place *ret)
 {
 	const struct gpu_rt *rt = u->gpu_vendor ? gpu_find(u->gpu_vendor) : NULL;
 	uint32_t caps = 0;
 
-	if (!rt || !(c->tr_flags & NVME_TR_DIRECT) || !rt->flush_remote_writes ||
+	*ret = (struct gpu_place){ 0 };
+	if (!rt || !(c->tr_flags & NVME_TR_DIRECT) || u->flags & UGDS_FOREIGN_READONLY ||
 	    rt->caps(u->gpu_device, &caps) || !(caps & GPU_NEEDS_FLUSH))
-		return (struct gpu_place){ 0 };
-	return (struct gpu_place){ u->gpu_vendor, u->gpu_device, u->gpu_ctx };
+		return 0;
+	if (!(caps & GPU_HAS_FLUSH))
+		return -ENOPROTOOPT;
+	*ret = (struct gpu_place){ u->gpu_vendor, u->gpu_device, u->gpu_ctx };
+	return 0;
 }
 
 int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *u, uint64_t *ret_handle)
@@ -361,15 +365,14 @@ int ugds_map_foreign(struct ugds_ctrl *c, struct ugds_foreign *u, uint64_t *ret_
 	if (!in)
 		return -ESHUTDOWN;
 
-	struct mem_foreign from = { .kind = u->kind,
-				    .fd = u->fd,
-				    .addr = u->addr,
-				    .offset = u->offset,
-				    .peer = flushed_peer(c->c, u) };
+	struct mem_foreign from = { .kind = u->kind, .fd = u->fd, .addr = u->addr, .offset = u->offset };
 	int err;
 
 	if (u->flags & ~(uint32_t)(UGDS_FOREIGN_PEER | UGDS_FOREIGN_READONLY))
 		return -EINVAL;
+	err = flushed_peer(c->c, u, &from.peer);
+	if (err)
+		return err;
 	err = mem_register_foreign(&c->c->mem, &from, u->nbytes,
 				   DMA_READ | (u->flags & UGDS_FOREIGN_READONLY ? 0 : DMA_WRITE) |
 					   (u->flags & UGDS_FOREIGN_PEER ? DMA_PEER : 0),

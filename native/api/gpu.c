@@ -11,7 +11,8 @@ static_assert(UGDS_GPU_MEM_NONE == GPU_MEM_NONE && UGDS_GPU_MEM_DEVICE == GPU_ME
 		      UGDS_GPU_MEM_HOST == GPU_MEM_HOST && UGDS_GPU_MEM_MANAGED == GPU_MEM_MANAGED,
 	      "one order");
 static_assert(UGDS_GPU_CAN_MEMOPS == GPU_CAN_MEMOPS && UGDS_GPU_CAN_DMABUF == GPU_CAN_DMABUF &&
-		      UGDS_GPU_CAN_FLUSH == GPU_CAN_FLUSH && UGDS_GPU_NEEDS_FLUSH == GPU_NEEDS_FLUSH,
+		      UGDS_GPU_CAN_FLUSH == GPU_CAN_FLUSH && UGDS_GPU_NEEDS_FLUSH == GPU_NEEDS_FLUSH &&
+		      UGDS_GPU_HAS_FLUSH == GPU_HAS_FLUSH,
 	      "one order");
 
 const char *ugds_gpu_symbol(uint32_t vendor, uint32_t i, uint32_t *ret_version, uint32_t *ret_optional)

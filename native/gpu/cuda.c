@@ -354,6 +354,8 @@ static int caps(int32_t device, uint32_t *ret)
 		*ret |= GPU_CAN_FLUSH;
 	if (ordering < CU_FLUSH_TO_OWNER)
 		*ret |= GPU_NEEDS_FLUSH;
+	if (fn.cuFlushGPUDirectRDMAWrites)
+		*ret |= GPU_HAS_FLUSH;
 	return 0;
 }
 

@@ -14,7 +14,13 @@
 /* As UGDS_GPU_* of ugds_gpu.h. */
 enum gpu_vendor { GPU_CUDA = 1, GPU_HIP = 2, GPU_VENDORS };
 enum gpu_mem { GPU_MEM_NONE, GPU_MEM_DEVICE, GPU_MEM_HOST, GPU_MEM_MANAGED };
-enum gpu_cap { GPU_CAN_MEMOPS = 0x1, GPU_CAN_DMABUF = 0x2, GPU_CAN_FLUSH = 0x4, GPU_NEEDS_FLUSH = 0x8 };
+enum gpu_cap {
+	GPU_CAN_MEMOPS = 0x1,
+	GPU_CAN_DMABUF = 0x2,
+	GPU_CAN_FLUSH = 0x4,
+	GPU_NEEDS_FLUSH = 0x8,
+	GPU_HAS_FLUSH = 0x10
+};
 
 #define GPU_NOT_READY (-1) /* of stream_query, event_query: going on still */
 
@@ -89,7 +95,8 @@ struct gpu_rt {
 	int (*export_range)(uint64_t addr, uint64_t nbytes, uint64_t flags, int *ret_fd); /* a dma-buf */
 	int (*alloc)(uint64_t nbytes, uint64_t *ret);
 	int (*free)(uint64_t addr);
-	int (*flush_remote_writes)(void); /* what the SSD wrote is visible after it; NULL: always is */
+	int (*flush_remote_writes)(
+		void); /* what the SSD wrote is visible after it; where GPU_HAS_FLUSH only */
 	/* The device's primary context: 0 where it is not active, unless @make, which keeps it for good. */
 	int (*device_place)(int32_t device, bool make, struct gpu_place *ret);
 	int (*caps)(int32_t device, uint32_t *ret); /* GPU_CAN_* */

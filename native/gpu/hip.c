@@ -295,7 +295,7 @@ static int caps(int32_t device, uint32_t *ret)
 	if (dmabuf && (fn.hipMemGetHandleForAddressRange || fn.hsa_amd_portable_export_dmabuf_v2))
 		*ret |= GPU_CAN_DMABUF;
 	if (!clean(fn.hipDeviceGetAttribute((int *)(void *)&reg, HIP_HDP_MEM_FLUSH, device)) && reg)
-		*ret |= GPU_NEEDS_FLUSH;
+		*ret |= GPU_NEEDS_FLUSH | GPU_HAS_FLUSH;
 	return 0;
 }
 

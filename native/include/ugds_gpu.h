@@ -15,6 +15,7 @@
 
 #define UGDS_GPU_CAN_MEMOPS 0x1 /* a stream can wait for a word */
 #define UGDS_GPU_CAN_DMABUF 0x2
+#define UGDS_GPU_HAS_FLUSH 0x10 /* a call can */
 #define UGDS_GPU_CAN_FLUSH 0x4 /* a wait can flush remote writes */
 #define UGDS_GPU_NEEDS_FLUSH 0x8 /* what a peer wrote is not seen by itself */
 

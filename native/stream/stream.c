@@ -63,7 +63,8 @@ static int look_at_device(struct stream *s, struct nvme_err *err)
 			s->place.device);
 	if (!s->staged && caps & GPU_NEEDS_FLUSH) {
 		s->wait_flushes = caps & GPU_CAN_FLUSH && !s->by_callback;
-		s->must_flush = !s->wait_flushes && s->rt->flush_remote_writes;
+		/* without either, memory of the GPU is not registered to be read into */
+		s->must_flush = !s->wait_flushes && caps & GPU_HAS_FLUSH;
 	}
 	return 0;
 }

@@ -75,7 +75,8 @@ static void cuda(void)
 	int fd;
 
 	words(&s);
-	ok(!s.rt->caps(0, &caps) && caps & GPU_CAN_MEMOPS && !(caps & GPU_CAN_DMABUF), "CUDA: what it can");
+	ok(!s.rt->caps(0, &caps) && caps & GPU_CAN_MEMOPS && !(caps & (GPU_CAN_DMABUF | GPU_HAS_FLUSH)),
+	   "CUDA: what it can");
 	s.rt->device_place(0, true, &p);
 	s.rt->enter(&p, &b);
 	s.rt->alloc(65536, &mem);

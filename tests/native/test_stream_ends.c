@@ -74,7 +74,7 @@ static void cell_first(void)
 	int rc;
 
 	rig_begin(&r, true, "cell first");
-	fake.caps |= GPU_NEEDS_FLUSH;
+	fake.caps |= GPU_NEEDS_FLUSH | GPU_HAS_FLUSH;
 	g = gated_open(&r);
 	it = item(&r, UGDS_OP_READ, FAR, 4 * KIB, 0);
 	atomic_store(&nr_flushes, 0);

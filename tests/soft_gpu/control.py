@@ -44,6 +44,7 @@ class Missing(IntFlag):
     DMABUF = 2
     FLUSH = 4
     ORDERED_WRITES = 8
+    FLUSH_CALL = 16
 
 
 class Counters(NamedTuple):

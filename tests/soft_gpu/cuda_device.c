@@ -45,6 +45,8 @@ SOFT_EXPORT int cuGetProcAddress_v2(const char *symbol, void **fn, int version, 
 
 	(void)flags;
 	*fn = soft_symbol(symbol, old ? second : newest);
+	if (soft_controls.missing & SOFT_NO_FLUSH_CALL && !strcmp(symbol, "cuFlushGPUDirectRDMAWrites"))
+		*fn = NULL;
 	if (status)
 		*status = !*fn;
 	return *fn ? SOFT_OK : SOFT_NOT_FOUND;

@@ -303,7 +303,13 @@ struct soft_controls {
 	uint32_t missing; /* SOFT_NO_*: what device and driver lack */
 };
 
-enum { SOFT_NO_MEMOPS = 1, SOFT_NO_DMABUF = 2, SOFT_NO_FLUSH = 4, SOFT_UNORDERED_WRITES = 8 };
+enum {
+	SOFT_NO_MEMOPS = 1,
+	SOFT_NO_DMABUF = 2,
+	SOFT_NO_FLUSH = 4,
+	SOFT_UNORDERED_WRITES = 8,
+	SOFT_NO_FLUSH_CALL = 16 /* of those who ask for functions from now on */
+};
 
 extern struct soft_counters soft_counters;
 extern struct soft_controls soft_controls;

@@ -195,6 +195,96 @@ def test_opening_loads_what_is_in_use_off_the_loop(
     ]
 
 
+WATCHED = """
+import asyncio, ctypes, sys, threading
+import aiougds, aiougds.testing
+from aiougds._gpu import cuda, runtime
+
+asked, imported = [], []
+found, package = cuda.addresses, cuda._driver
+
+def addresses(symbols):
+    asked.append(threading.current_thread() is threading.main_thread())
+    return found(symbols)
+
+def driver():
+    imported.append(threading.current_thread() is threading.main_thread())
+    return package()
+
+runtime._ADDRESSES = {**runtime._ADDRESSES, "cuda": addresses}
+cuda._driver = driver
+
+def mine():  # memory of a GPU, and a stream and an event beside it
+    from cuda.bindings import driver as d
+    d.cuInit(0)
+    context = d.cuDevicePrimaryCtxRetain(0)[1]
+    d.cuCtxSetCurrent(context)
+    event = d.cuEventCreate(2)[1]
+    return int(d.cuMemAlloc(4096)[1]), d.CUstream(0), event
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "on_the_loop"),
+    [
+        ("await ns.read((ptr, 4096, 'cuda:0'), offset=0)", False),
+        ("await ns.read(bytearray(4096), offset=0, stream=stream)", False),
+        ("await ns.write(bytearray(4096), offset=0, after=[event, event])", False),
+        ("await ns.read_many([(reg, 0)], stream=stream)", False),
+        ("await ns.read_many([(reg, 0)], after=event)", False),
+        ("ns.register((ptr, 4096, 'cuda:0'))", True),
+        ("ns.read_on(stream, reg, offset=0).done", True),
+        ("aiougds.gpu_event(event)", True),
+    ],
+)
+def test_what_is_awaited_loads_off_the_loop(
+    soft_libraries: dict[str, Path], call: str, on_the_loop: bool
+) -> None:
+    """The first of the process, after an opening that saw no GPU; others cannot."""
+    answer = said(
+        f"""
+        {textwrap.indent(WATCHED, " " * 8).strip()}
+        ctypes.CDLL("{soft_libraries["cuda"]}")
+
+        async def main():
+            async with aiougds.open("emu:?size=1MiB") as ns, ns.allocate(4096) as reg:
+                print(asked, imported)
+                ptr, stream, event = mine()
+                {call}
+                print(asked)
+
+        asyncio.run(main())
+        """
+    )
+    assert answer.splitlines() == ["[] []", f"[{on_the_loop}]"]
+
+
+@pytest.mark.parametrize("near", ["torch", "cupy", "numba.cuda", "cuda.core", "json"])
+def test_an_opening_imports_what_may_come_to_be_used(
+    soft_libraries: dict[str, Path], near: str
+) -> None:
+    """In its thread; nothing is initialised."""
+    answer = said(
+        f"""
+        {textwrap.indent(WATCHED, " " * 8).strip()}
+        lib = ctypes.CDLL("{soft_libraries["cuda"]}")
+        sys.modules.setdefault("{near}", type(sys)("{near}"))
+        if "{near}" == "torch":
+            sys.modules["torch"].version = type(sys)("version")
+            sys.modules["torch"].version.cuda = "13.0"
+
+        async def main():
+            async with aiougds.open("emu:?size=1MiB"):
+                print(asked, imported, "cuda.bindings.driver" in sys.modules)
+                print(lib.cuDeviceGetCount(ctypes.byref(ctypes.c_int())))
+
+        asyncio.run(main())
+        """
+    )
+    seen = "[] [] False" if near == "json" else "[] [False] True"
+    assert answer.splitlines() == [seen, "3"]
+
+
 def test_a_package_that_is_missing_keeps_nobody_from_opening(
     soft_libraries: dict[str, Path],
 ) -> None:
@@ -219,3 +309,36 @@ def test_rocm_5_is_refused(soft_libraries: dict[str, Path]) -> None:
         ROCM_PATH=str(soft_libraries["hip"].parent.parent),
     )
     assert "version 5" in answer
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_gpu_that_cannot_be_told_to_look_is_refused(
+    soft_libraries: dict[str, Path], needed: bool
+) -> None:
+    """On hardware, where it would not see what was read; written from, it is no use."""
+    answer = said(
+        f"""
+        import ctypes
+        import aiougds.blocking
+        from aiougds._ffi import lib
+        driver = ctypes.CDLL("{soft_libraries["cuda"]}")
+        driver.soft_gpu_missing({24 if needed else 16})
+        load("cuda")
+        with aiougds.blocking.open("emu:?size=1MiB") as ns:
+            with ns.allocate(4096, device="cuda:0") as reg:
+                print(reg.staged, ns.read(reg, offset=0))
+            lib.ugds_emu_as_hardware(ns.controller._device.ptr)
+            try:
+                with ns.allocate(4096, device="cuda:0") as reg:
+                    print(reg.nbytes)
+            except aiougds.CapabilityError as error:
+                print(error)
+        """
+    )
+    first, second = answer.splitlines()
+    assert first == "True 4096"
+    if needed:
+        assert "cuFlushGPUDirectRDMAWrites" in second
+        assert "update the driver" in second
+    else:
+        assert second == "4096"
