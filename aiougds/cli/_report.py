@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from array import array
 from typing import TYPE_CHECKING
 
 from aiougds.cli._latency import PERCENTILES, Distribution
+from aiougds.cli._suites.place import show_machine
 from aiougds.cli._units import as_bytes, as_count, as_rate, as_time
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from aiougds.cli._console import Console
     from aiougds.cli._load import Plan
+    from aiougds.cli._suites.place import Machine
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +27,6 @@ class Direction:
     bytes_per_s: float
     awaits: int
     latency_us: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Where it ran."""
-
-    python: str
-    aiougds: str
-    system: str
-    cpus: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +62,11 @@ def direction(parts: Iterable[array[int]], plan: Plan, took: float) -> Direction
     )
 
 
-def machine() -> Machine:
-    """Describe this machine."""
-    import platform
-    from importlib.metadata import version
-
-    return Machine(
-        python=platform.python_version(),
-        aiougds=version("aiougds"),
-        system=platform.platform(),
-        cpus=len(os.sched_getaffinity(0)),
-    )
-
-
 def show(console: Console, report: Report) -> None:
     """Print it for people."""
     plan = report.plan
     how = f"batches of {plan.batch}" if plan.batch else "single awaits"
+    console.line(show_machine(report.machine))
     console.line(f"{report.address}: {report.model} ({report.transport})", style="bold")
     console.line(
         f"{plan.pattern} {plan.rw}, {as_bytes(plan.size)}, {how}, {plan.depth} at a "
