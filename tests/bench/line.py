@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+
+from aiougds.cli._suites.turns import no_gc, turns
+
+__all__ = [
+    "Duel", "Line", "async_duel", "duel", "judge", "most_line", "no_gc", "ratio_line",
+    "turns",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +55,6 @@ def judge(samples: dict[str, list[float]]) -> Duel:
             for name, values in samples.items()
         },
     )
-
-
-def turns(names: list[str], rounds: int) -> Iterator[str]:
-    """Each name once a round, starting with another one in each."""
-    for k in range(rounds):
-        shift = k % len(names)
-        yield from names[shift:] + names[:shift]
-
-
-@contextmanager
-def no_gc() -> Iterator[None]:
-    """Without the collector, whose work would hit whoever runs just then."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def duel(contestants: dict[str, Callable[[], float]], rounds: int) -> Duel:

@@ -13,7 +13,7 @@ ROUNDS = 25
 HANDOFFS = 400
 CAIO_BAR = {"asyncio": 3.0, "uvloop": 2.0}
 ABOVE_FLOOR = {"asyncio": 6.0, "uvloop": 3.0}
-AIO, URING = "caio aio", "caio uring"
+AIO, URING = "caio-aio", "caio-uring"
 NO_STEP = "?step=0&threads=1"
 
 

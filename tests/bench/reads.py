@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-)
-from functools import partial
+from contextlib import AsyncExitStack, asynccontextmanager
 from time import perf_counter_ns
 
 import aiougds
+from aiougds.cli._suites.movers import One, Shape
+from aiougds.cli._suites.peers import HOST_PEERS
+from aiougds.cli._suites.sides import Place
 from bench.stage import PAGE, Stage
 
 Contestant = Callable[[], Awaitable[float]]
-CaioMaker = Callable[[], AbstractAsyncContextManager[object]]
+PEERS = ("to_thread", "caio-aio", "caio-uring")
 MANY, FEW = 1000, 150  # operations a round: of what costs little, of thread hops
 
 
@@ -36,6 +33,7 @@ async def contestants(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         address = f"emu:{stage.path}{options}"
+        place = Place(address=address, path=str(stage.path))
         ns = await enter(aiougds.open(address, **keywords))  # type: ignore[arg-type]
         memory = await enter(ns.allocate(PAGE))
         part = memory[0:PAGE]
@@ -49,52 +47,28 @@ async def contestants(
                 await read(part, offset=offset)
             return per_op(start, MANY)
 
-        async def to_thread() -> float:
-            start = perf_counter_ns()
-            for offset in offsets[:FEW]:
-                await asyncio.to_thread(os.preadv, fd, [buf], offset)
-            return per_op(start, FEW)
-
         async def preadv() -> float:
             start = perf_counter_ns()
             for offset in offsets:
                 os.preadv(fd, [buf], offset)
             return per_op(start, MANY)
 
-        found: dict[str, Contestant] = {"ours": ours, "to_thread": to_thread}
-        for name, context in caio_contexts():
-            opened = await enter(context())
-            found[name] = caio_reader(opened, fd, offsets)
+        found: dict[str, Contestant] = {"ours": ours}
+        for peer in HOST_PEERS:
+            if peer.name in PEERS and not peer.why_not(place):
+                mover = await enter(peer.opened(place, None, Shape(size=PAGE)))
+                found[peer.name] = peer_reader(mover.steps(0).read, offsets)
         found["preadv"] = preadv
         yield found
 
 
-def caio_contexts() -> list[tuple[str, CaioMaker]]:
-    """Return the contexts of caio that use the kernel's own asynchronous reads.
-
-    Without io_uring's polling thread: it would spin on a core while others run.
-    """
-    try:
-        import caio
-    except ImportError:
-        return []
-    found: list[tuple[str, CaioMaker]] = []
-    for name, options in (("aio", {}), ("uring", {"sqpoll": False})):
-        module = getattr(caio, f"linux_{name}_asyncio", None)
-        if module is not None:
-            make = partial(module.AsyncioContext, max_requests=16, **options)
-            found.append((f"caio {name}", make))
-    return found
-
-
-def caio_reader(context: object, fd: int, offsets: list[int]) -> Contestant:
-    """Return a contestant that reads through a caio context."""
+def peer_reader(read: One, offsets: list[int]) -> Contestant:
+    """Return a contestant that reads through a peer of ``aiougds bench``."""
 
     async def run() -> float:
-        read = context.read  # type: ignore[attr-defined]
         start = perf_counter_ns()
         for offset in offsets[:FEW]:
-            await read(PAGE, fd, offset)
+            await read(offset)
         return per_op(start, FEW)
 
     return run
