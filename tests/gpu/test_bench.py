@@ -56,3 +56,12 @@ def test_the_others_in_memory_of_a_gpu(gpu: GPU, tmp_path: Path) -> None:
     assert {cell["side"] for cell in suite["cells"]} == {"aiougds inline"}
     for side in suite["sides"][1:]:
         assert side["why_not"]
+
+
+def test_a_gpu_that_is_not_there(
+    gpu: GPU, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("bench", f"emu:{tmp_path}/data?size=16MiB", "--suite", "stream", *TINY)
+    for name in (f"{gpu.name}:77", f"{gpu.name}:x", "tpu:0"):
+        assert main([*args, "--device", name]) == 2
+        assert f"--device {name}: " in capsys.readouterr().err

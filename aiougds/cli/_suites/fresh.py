@@ -71,6 +71,7 @@ def _run(arguments: list[str]) -> Any:  # noqa: ANN401
 async def setup(side: Side, place: Place) -> Mapping[str, float]:
     """Return milliseconds of each stage until a first block was read."""
     shape = Shape(size=FIRST_BYTES)
+    side.why_not(place)  # imports what it needs, which is no set-up
     start = perf_counter_ns()
     if not side.ours:
         async with side.opened(place, None, shape) as mover:

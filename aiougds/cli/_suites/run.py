@@ -23,7 +23,7 @@ from aiougds.cli._suites.record import (
 )
 from aiougds.cli._suites.scene import scene, surveyed
 from aiougds.cli._suites.show import show_suite
-from aiougds.cli._suites.sides import PEERS, Side, our_sides
+from aiougds.cli._suites.sides import PEERS, Side, SpinningSide, our_sides
 from aiougds.cli._suites.stream import stream_sides
 from aiougds.cli._suites.suites import BY_NAME, Run
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from aiougds.cli._suites.suites import Suite
 
 # The paper's device: 9 us for 4 KiB, 232 us for 1 MiB. No bytes move.
-MODEL: Final = "emu:?size=64MiB&data=none&step=0&latency=9us&latency_per_kib=218ns"
+MODEL: Final = (
+    "emu:?size=64MiB&data=none&step=0&threads=1&latency=9us&latency_per_kib=218ns"
+)
 MODEL_BYTES: Final = 64 << 20
 OF_MODEL: Final = "the device of this suite is a model without data: give an ADDRESS"
 
@@ -130,4 +132,6 @@ def sides_of(settings: Settings, suite: Suite) -> list[Side]:
     if suite.name == "stream":
         return [*stream_sides(settings.peers)]
     ours = our_sides(settings.chosen(*(() if suite.all_modes else ("adaptive",))))
+    if suite.name == "poll" and settings.modes is None:
+        ours.append(SpinningSide())
     return [*ours, *(peer for peer in PEERS if peer.name in settings.peers)]

@@ -100,7 +100,7 @@ def _place(settings: Settings, address: str, *, temporary: bool) -> Place:
 @asynccontextmanager
 async def opened(settings: Settings, place: Place) -> AsyncIterator[Namespace]:
     """Open it; before anything is written, make sure that it may be."""
-    readonly = not (place.writes or place.made)
+    readonly = not (place.writes or makes_it(place.address))
     async with aiougds.open(place.address, nsid=place.nsid, readonly=readonly) as ns:
         if place.writes:
             await guard(

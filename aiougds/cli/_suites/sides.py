@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+import aiougds
+from aiougds._guard import is_embedded, makes_it
 from aiougds._options import MODES
 from aiougds.cli._suites.gpu_peers import GPU_PEERS
 from aiougds.cli._suites.movers import Mover, Shape, our_mover
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
     from aiougds.cli._common import Loop
 
 OURS: Final = "aiougds"
+SPIN_US: Final = 1000.0
 HOW: Final[dict[str, str]] = {
     "adaptive": "await; spins or sleeps, as it has learnt",
-    "inline": "await; the submitting thread spins",
+    "inline": "await; the submitting thread spins 10 us, and then sleeps",
     "poll": "await; a native thread polls",
     "interrupt": "await; woken by the interrupt",
 }
@@ -127,6 +130,52 @@ class OurSide:
                 yield mover
         finally:
             await handle.aclose()
+
+
+class SpinningSide:
+    """The paper's polling: the submitting thread spins until the end.
+
+    The budget for that is the controller's, so this side has one of its own.
+    """
+
+    name = f"{OURS} spinning"
+    how = "await; the submitting thread spins until the end (spin_us=1000)"
+
+    @property
+    def ours(self) -> bool:
+        """It is one of us."""
+        return True
+
+    @property
+    def version(self) -> str:
+        """Of the package."""
+        return OurSide("inline").version
+
+    def why_not(self, place: Place) -> str:
+        """Return why it cannot run there; "" if it can."""
+        if not is_embedded(place.address):
+            return (
+                "needs a second controller, and a device is opened once: run it alone "
+                "with AIOUGDS_SPIN_US=1000 and --modes inline"
+            )
+        if place.writes and place.path:
+            return "needs a second controller, and a file is written by one"
+        return ""
+
+    @asynccontextmanager
+    async def opened(
+        self, place: Place, ns: Namespace | None, shape: Shape
+    ) -> AsyncIterator[Mover]:
+        """Open the controller, and registered memory."""
+        del ns
+        async with (
+            aiougds.open(
+                place.address, nsid=place.nsid, mode="inline", spin_us=SPIN_US,
+                readonly=not (place.writes or makes_it(place.address)),
+            ) as own,
+            our_mover(own, shape, writes=place.writes, device=place.device) as mover,
+        ):  # fmt: skip
+            yield mover
 
 
 def our_sides(modes: Collection[Mode]) -> list[Side]:
