@@ -9,6 +9,7 @@ import pytest
 from gpu.rig import GPU
 
 from aiougds.cli import main
+from aiougds.cli._suites.peers import HOST_PEERS
 
 pytestmark = pytest.mark.soft_gpu
 TINY = (
@@ -50,7 +51,8 @@ def test_the_stream_suite(
 def test_the_others_in_memory_of_a_gpu(gpu: GPU, tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     args = ("bench", f"emu:{tmp_path}/data?size=16MiB", "--suite", "sync", *TINY)
-    more = ("--device", f"{gpu.name}:0", "--modes", "inline", "--tasks", "1,2")
+    hosts = ",".join(peer.name for peer in HOST_PEERS)
+    more = ("--device", f"{gpu.name}:0", "--modes", "inline", "--peers", hosts)
     assert main([*args, *more, "--json", str(out)]) == 0
     (suite,) = json.loads(out.read_text())["suites"]
     assert {cell["side"] for cell in suite["cells"]} == {"aiougds inline"}

@@ -16,7 +16,7 @@ DEVICE_THREADS: Final = "ugds-emu"
 
 def turns(names: Sequence[str], rounds: int) -> Iterator[str]:
     """Each name once a round, starting with another one in each."""
-    for k in range(rounds):
+    for k in range(rounds if names else 0):
         shift = k % len(names)
         yield from names[shift:]
         yield from names[:shift]
