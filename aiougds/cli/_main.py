@@ -7,13 +7,35 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from aiougds.cli import _bench, _bind, _check, _copy, _demo, _info, _list, _top, _trace
+from aiougds.cli import (
+    _bench,
+    _bind,
+    _check,
+    _copy,
+    _demo,
+    _info,
+    _list,
+    _store,
+    _top,
+    _trace,
+)
 from aiougds.cli._failures import FAILED, leaves, sentence, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-COMMANDS: Final = (_demo, _info, _copy, _bench, _top, _trace, _list, _bind, _check)
+COMMANDS: Final = (
+    _demo,
+    _info,
+    _copy,
+    _bench,
+    _store,
+    _top,
+    _trace,
+    _list,
+    _bind,
+    _check,
+)
 EPILOG: Final = """\
 addresses:
   emu:PATH               an embedded controller over an existing file

@@ -15,6 +15,7 @@ power, at any moment, each chunk is there as a whole or not at all.
 
 from __future__ import annotations
 
+from aiougds.store._check import CheckReport, check
 from aiougds.store._checksum import Checksum
 from aiougds.store._errors import (
     ChunkCorruptError,
@@ -48,6 +49,7 @@ from aiougds.store._store import ChunkStore
 
 __all__ = [
     "Capacity",
+    "CheckReport",
     "Checksum",
     "ChunkCorruptError",
     "ChunkInfo",
@@ -70,6 +72,7 @@ __all__ = [
     "StoreFullError",
     "StoreInfo",
     "StoreStatistics",
+    "check",
     "format",
     "info",
     "open",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiougds._errors import BatchError, RangeError, UGDSError
+from aiougds._errors import BatchError, RangeError
 from aiougds._ffi import lib
 from aiougds.store._errors import ChunkCorruptError, ChunkNotFoundError
 from aiougds.store._layout import BLOCK
@@ -18,8 +18,6 @@ from aiougds.store._memory import (
 from aiougds.store._records import read_header, tail_fits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aiougds._pinned import PinnedMemory, RegistrationSlice
     from aiougds._transfer import Clock
     from aiougds.store._shard import Shard
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     Block = tuple[RegistrationSlice, memoryview]
 
 READ: Final = lib.UGDS_OP_READ
-AT_ONCE: Final = 2048  # chunks of one submission
 
 
 def not_found(key: bytes) -> ChunkNotFoundError:
@@ -154,10 +151,11 @@ async def _get(shard: Shard, reading: Reading, clock: Clock) -> int:
     except BatchError as error:
         raise error.exceptions[0] from None
     finally:
-        _release(shard, reading)
+        release(shard, reading)
 
 
-def _release(shard: Shard, reading: Reading) -> None:
+def release(shard: Shard, reading: Reading) -> None:
+    """Give back what a reading borrowed."""
     if reading.block is not None:
         disk = shard.disk
         if disk.gets._device.is_stuck(disk.gets._ptr):
@@ -166,79 +164,3 @@ def _release(shard: Shard, reading: Reading) -> None:
             disk.give(reading.block)
         reading.block = None
     shard.let_go(reading.slot)
-
-
-async def get_many(
-    shard: Shard, items: Sequence[tuple[bytes, object]], clock: Clock
-) -> list[int | UGDSError]:
-    """Read chunks with one submission; for each its bytes, or why it is not there."""
-    results: list[int | UGDSError] = [0] * len(items)
-    together: list[tuple[int, Reading]] = []
-    alone: list[tuple[int, bytes, object]] = []
-    held: list[bytes] = []
-    disk, device = shard.disk, shard.disk.ns._device
-    try:
-        for index, (key, into) in enumerate(items):
-            try:
-                target = registered(device, into, READ)
-                if target is None or not is_aligned(target):
-                    alone.append((index, key, into))
-                    held += [key] if shard.pin(key) else []
-                    continue
-                shard.counts.gets += 1
-                reading = Reading(shard, key, target)
-                if reading.tail:
-                    block = disk.try_block()
-                    if block is None:
-                        shard.counts.gets -= 1
-                        alone.append((index, key, into))
-                        held += [key] if shard.pin(key) else []
-                        continue
-                    reading.use(shard, block)
-                shard.hold(reading.slot)
-                together.append((index, reading))
-            except UGDSError as error:
-                results[index] = error
-        for first in range(0, len(together), AT_ONCE):
-            await _together(shard, together[first : first + AT_ONCE], results, clock)
-        while together:
-            _release(shard, together.pop()[1])
-        for index, key, into in alone:
-            try:
-                results[index] = await get_one(shard, key, into, clock)
-            except UGDSError as error:
-                results[index] = error
-    finally:
-        for _, reading in together:
-            _release(shard, reading)
-        for key in held:
-            shard.unpin(key)
-    return results
-
-
-async def _together(
-    shard: Shard,
-    readings: list[tuple[int, Reading]],
-    results: list[int | UGDSError],
-    clock: Clock,
-) -> None:
-    requests = [one for _, reading in readings for one in reading.requests]
-    outcomes: tuple[int | UGDSError, ...] = ()
-    try:
-        await shard.disk.gets.read_many(requests, timeout_s=clock.left())
-    except BatchError as error:
-        outcomes = error.results
-    except UGDSError as error:
-        for index, _ in readings:
-            results[index] = error
-        return
-    at = 0
-    for index, reading in readings:
-        count = len(reading.requests)
-        mine = outcomes[at : at + count] if outcomes else ()
-        at += count
-        failed = next((one for one in mine if isinstance(one, UGDSError)), None)
-        try:
-            results[index] = await reading.end(shard) if failed is None else failed
-        except UGDSError as error:
-            results[index] = error

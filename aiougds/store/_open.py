@@ -186,7 +186,7 @@ async def _open(devices: Devices, how: _How, options: OpenKeywords) -> ChunkStor
     mount = Mount(current_home())
     try:
         await mount.add(devices, options)
-        superblocks = await _superblocks(mount, how.create, how.serial)
+        superblocks = await superblocks_of(mount, how.create, how.serial)
         recovered = []
         for (_, ns), superblock in zip(mount.namespaces, superblocks, strict=True):
             if ns.readonly:
@@ -212,7 +212,7 @@ async def _open(devices: Devices, how: _How, options: OpenKeywords) -> ChunkStor
     return store
 
 
-async def _superblocks(
+async def superblocks_of(
     mount: Mount, create: Layout | None, serial: str | None
 ) -> list[Superblock]:
     """Return those of all devices of a store, which may be made first."""
@@ -256,7 +256,7 @@ async def info(
     mount = Mount(current_home())
     try:
         await mount.add(devices, {"readonly": True, **(open_options or {})})
-        return _told(mount, await _superblocks(mount, None, None))
+        return _told(mount, await superblocks_of(mount, None, None))
     finally:
         await mount.close()
 

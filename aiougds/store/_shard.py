@@ -13,7 +13,7 @@ from aiougds.store._policy import Never
 from aiougds.store._statistics import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from aiougds._registration import Registration
     from aiougds._transfer import Clock
@@ -170,9 +170,26 @@ class Shard:
             return
         del busy[slot]
         if slot in self.slots.zombies:
-            self.slots.zombies.discard(slot)
-            self.slots.pool_of(slot).held_back -= 1
-            self._free(slot)
+            self._bury([slot])
+
+    def hold_all(self, slots: list[int]) -> frozenset[int]:
+        """Reads of these begin."""
+        held = frozenset(slots)
+        self.slots.reads.append(held)
+        return held
+
+    def let_all_go(self, held: frozenset[int]) -> None:
+        """Reads of them have ended."""
+        self.slots.reads.remove(held)
+        if not held.isdisjoint(self.slots.zombies):
+            self._bury(held & self.slots.zombies)
+
+    def _bury(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            if not self.slots.is_read(slot):
+                self.slots.zombies.discard(slot)
+                self.slots.pool_of(slot).held_back -= 1
+                self._free(slot)
 
     # ---- what the journal says ----
 
@@ -198,7 +215,7 @@ class Shard:
         """A deletion is durable: an older chunk cannot come back over a new one."""
         pool = self.slots.pool_of(slot)
         self._freeing[pool.first] -= 1
-        if slot in self.slots.busy:
+        if self.slots.is_read(slot):
             self.slots.zombies.add(slot)
             pool.held_back += 1
         else:

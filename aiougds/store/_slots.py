@@ -68,7 +68,16 @@ class Pool:
 class Slots:
     """All slots of one device, and the index of the keys in them."""
 
-    __slots__ = ("busy", "columns", "index", "pins", "pools", "used_bytes", "zombies")
+    __slots__ = (
+        "busy",
+        "columns",
+        "index",
+        "pins",
+        "pools",
+        "reads",
+        "used_bytes",
+        "zombies",
+    )
 
     def __init__(
         self,
@@ -86,9 +95,14 @@ class Slots:
         self.index: dict[bytes, int] = {}
         self.pins: dict[int, int] = {}
         self.busy: dict[int, int] = {}  # reads in flight
+        self.reads: list[frozenset[int]] = []  # many of them, of one call
         # Deleted durably, but a read was in flight: free when that has ended.
         self.zombies: set[int] = set()
         self.used_bytes = 0
+
+    def is_read(self, slot: int) -> bool:
+        """Whether a read of the slot is in flight."""
+        return slot in self.busy or any(slot in one for one in self.reads)
 
     def pool_of(self, slot: int) -> Pool:
         """Return the pool that the slot is of."""

@@ -12,7 +12,8 @@ from aiougds._completion import current_home
 from aiougds._errors import ClosedError, UGDSError, WrongLoopError
 from aiougds._transfer import Clock, check_timeout
 from aiougds.store._errors import ChunkPinnedError, told
-from aiougds.store._gets import get_many, get_one
+from aiougds.store._get_many import get_many
+from aiougds.store._gets import get_one
 from aiougds.store._index import StoreIndex
 from aiougds.store._put_many import put_many
 from aiougds.store._puts import put_one

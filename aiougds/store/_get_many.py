@@ -1,0 +1,181 @@
+"""Getting many chunks with one submission."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Final
+
+from aiougds._errors import BatchError, UGDSError
+from aiougds._pinned import PinnedMemory
+from aiougds.store._gets import READ, Reading, get_one, release
+from aiougds.store._layout import BLOCK
+from aiougds.store._memory import is_aligned, registered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiougds._transfer import Clock
+    from aiougds.store._shard import Shard
+
+AT_ONCE: Final = 2048  # chunks of one submission
+
+
+class Alike:
+    """Chunks of the same length, all there, for one registration: the usual restore.
+
+    Nothing is made for each of them but numbers, which C checks and sends.
+    """
+
+    __slots__ = ("_nbytes", "_offsets", "_reg", "_slots", "_starts")
+
+    def __init__(
+        self,
+        reg: PinnedMemory,
+        slots: list[int],
+        starts: list[int],
+        offsets: list[int],
+        nbytes: int,
+    ) -> None:
+        self._reg = reg
+        self._slots = slots
+        self._starts = starts
+        self._offsets = offsets
+        self._nbytes = nbytes
+
+    @classmethod
+    def of(cls, shard: Shard, items: Sequence[tuple[bytes, object]]) -> Alike | None:
+        """Return them, if they are that; None: something is special."""
+        slots, disk = shard.slots, shard.disk
+        columns = slots.columns
+        try:
+            index = slots.index
+            found = [index[key] for key, _ in items]
+            (nbytes,) = {columns.lengths[slot] for slot in found}
+            pool = slots.fitting(nbytes)
+            (reg,) = {into._reg for _, into in items}  # type: ignore[attr-defined]
+            sizes = {into.nbytes for _, into in items}  # type: ignore[attr-defined]
+            starts = [into._start for _, into in items]  # type: ignore[attr-defined]
+        except (AttributeError, KeyError, ValueError):
+            return None
+        if (
+            pool is None
+            or nbytes % disk.superblock.lba_bytes
+            or min(sizes) < nbytes
+            or not isinstance(reg, PinnedMemory)
+            or reg._device is not disk.ns._device
+            or not is_aligned(reg)
+            or any(map(columns.kinds.__getitem__, found))
+            or any(start & 3 for start in starts)
+        ):
+            return None
+        base, stride = pool.offset + BLOCK, pool.stride
+        return cls(reg, found, starts, [base + slot * stride for slot in found], nbytes)
+
+    async def read(self, shard: Shard, clock: Clock) -> list[int | UGDSError]:
+        """Read all of them."""
+        count, nbytes = len(self._slots), self._nbytes
+        touch = shard.slots.pool_of(self._slots[0]).policy.touch
+        for slot in self._slots:
+            touch(slot)
+        held = shard.hold_all(self._slots)
+        results: list[int | UGDSError]
+        try:
+            results = list(
+                await shard.disk.gets.read_many(
+                    self._reg,
+                    offsets=array("q", self._offsets),
+                    nbytes=nbytes,
+                    buf_offsets=array("q", self._starts),
+                    timeout_s=clock.left(),
+                )
+            )
+        except BatchError as error:
+            results = list(error.results)
+        except UGDSError as error:
+            results = [error] * count
+        finally:
+            shard.let_all_go(held)
+        hits = count - sum(isinstance(one, UGDSError) for one in results)
+        shard.counts.gets += count
+        shard.counts.hits += hits
+        shard.counts.get_bytes += hits * nbytes
+        return results
+
+
+async def get_many(
+    shard: Shard, items: Sequence[tuple[bytes, object]], clock: Clock
+) -> list[int | UGDSError]:
+    """Read chunks with one submission; for each its bytes, or why it is not there."""
+    alike = Alike.of(shard, items)
+    if alike is not None:
+        return await alike.read(shard, clock)
+    results: list[int | UGDSError] = [0] * len(items)
+    together: list[tuple[int, Reading]] = []
+    alone: list[tuple[int, bytes, object]] = []
+    held: list[bytes] = []
+    disk, device = shard.disk, shard.disk.ns._device
+    try:
+        for index, (key, into) in enumerate(items):
+            try:
+                target = registered(device, into, READ)
+                if target is None or not is_aligned(target):
+                    alone.append((index, key, into))
+                    held += [key] if shard.pin(key) else []
+                    continue
+                shard.counts.gets += 1
+                reading = Reading(shard, key, target)
+                if reading.tail:
+                    block = disk.try_block()
+                    if block is None:
+                        shard.counts.gets -= 1
+                        alone.append((index, key, into))
+                        held += [key] if shard.pin(key) else []
+                        continue
+                    reading.use(shard, block)
+                shard.hold(reading.slot)
+                together.append((index, reading))
+            except UGDSError as error:
+                results[index] = error
+        for first in range(0, len(together), AT_ONCE):
+            await _together(shard, together[first : first + AT_ONCE], results, clock)
+        while together:
+            release(shard, together.pop()[1])
+        for index, key, into in alone:
+            try:
+                results[index] = await get_one(shard, key, into, clock)
+            except UGDSError as error:
+                results[index] = error
+    finally:
+        for _, reading in together:
+            release(shard, reading)
+        for key in held:
+            shard.unpin(key)
+    return results
+
+
+async def _together(
+    shard: Shard,
+    readings: list[tuple[int, Reading]],
+    results: list[int | UGDSError],
+    clock: Clock,
+) -> None:
+    requests = [one for _, reading in readings for one in reading.requests]
+    outcomes: tuple[int | UGDSError, ...] = ()
+    try:
+        await shard.disk.gets.read_many(requests, timeout_s=clock.left())
+    except BatchError as error:
+        outcomes = error.results
+    except UGDSError as error:
+        for index, _ in readings:
+            results[index] = error
+        return
+    at = 0
+    for index, reading in readings:
+        count = len(reading.requests)
+        mine = outcomes[at : at + count] if outcomes else ()
+        at += count
+        failed = next((one for one in mine if isinstance(one, UGDSError)), None)
+        try:
+            results[index] = await reading.end(shard) if failed is None else failed
+        except UGDSError as error:
+            results[index] = error
