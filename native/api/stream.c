@@ -102,6 +102,7 @@ int ugds_stream_info(struct ugds_stream *us, struct ugds_stream_info *ret)
 		.chunk_bytes = s->chunk,
 		.waiting = s->nr_waiting,
 		.held = s->nr_held,
+		.spare = stream_rings_spare(s->x),
 		.operations = s->nr_ops,
 		.chunks = s->nr_chunks,
 		.gpu_calls = s->gpu_calls,
@@ -177,6 +178,8 @@ int ugds_stream_state(struct ugds_stream *s, uint64_t token, struct ugds_stream_
 	return stream_state(stream_of(s), token, (struct stream_result *)(void *)ret);
 }
 
+int ugds_stream_is_well(struct ugds_stream *s, uint64_t token) { return stream_is_well(stream_of(s), token); }
+
 int ugds_stream_cancel(struct ugds_stream *s, uint64_t token) { return stream_cancel(stream_of(s), token); }
 
 int ugds_stream_resume(struct ugds_stream *s, uint64_t token)
@@ -220,6 +223,11 @@ int ugds_sink_fd(struct ugds_sink *k) { return sink_fd(sink_of(k)); }
 int ugds_sink_reap(struct ugds_sink *k, struct ugds_stream_result *out, uint32_t max)
 {
 	return sink_reap(sink_of(k), (struct stream_result *)(void *)out, max);
+}
+
+int ugds_sink_spin(struct ugds_sink *k, struct ugds_stream *s, uint64_t token)
+{
+	return sink_spin(sink_of(k), stream_of(s), token);
 }
 
 void ugds_sink_close(struct ugds_sink *k) { sink_close(sink_of(k)); }

@@ -28,7 +28,7 @@ struct ugds_stream_params {
 	uint64_t ctx; /* 0: the device's primary one */
 	uint64_t stream; /* raw handle; the default streams too */
 	uint64_t chunk_bytes; /* of the staging ring; 0: 2 MiB */
-	uint32_t slots; /* chunks that it holds; 0: 2 */
+	uint32_t slots; /* chunks that it holds; 0: 2, and 8 once a large operation found the stream idle */
 	uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS; 0: 8 */
 	uint32_t max_waiting; /* operations; 0: 4096 */
 	uint32_t max_chunks; /* of one operation; 0: 4096 */
@@ -90,6 +90,7 @@ struct ugds_stream_info {
 	uint64_t chunk_bytes;
 	uint32_t waiting; /* operations that are not over */
 	uint32_t held; /* operations that were not released */
+	uint32_t spare; /* staging rings that no stream of the controller uses now */
 	uint64_t operations;
 	uint64_t chunks;
 	uint64_t gpu_calls; /* of the runtime, while enqueueing */
@@ -128,6 +129,8 @@ int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint
 		   struct ugds_stream_started *ret);
 /* How it is. -ENOENT: released. */
 int ugds_stream_state(struct ugds_stream *s, uint64_t token, struct ugds_stream_result *ret);
+/* 1: it is over, and all went well: there is nothing to be told of it. */
+int ugds_stream_is_well(struct ugds_stream *s, uint64_t token);
 /* 1: withdrawn; 0: too late, or unknown. */
 int ugds_stream_cancel(struct ugds_stream *s, uint64_t token);
 /* A stalled one: try again what failed, or let the stream pass. 1, or 0: it does not stall. */
@@ -143,6 +146,11 @@ int ugds_sink_open(struct ugds_ctrl *c, struct ugds_sink **ret);
 int ugds_sink_fd(struct ugds_sink *k); /* an eventfd */
 /* Drains the eventfd; what is told later signals it again. */
 int ugds_sink_reap(struct ugds_sink *k, struct ugds_stream_result *out, uint32_t max);
+/*
+ * Wait for what will be over in some microseconds, if @token is such: a small transfer that was begun at once. At most as
+ * long as ugds_open_params.spin_ns. 1: there is something to reap. The sink's own thread.
+ */
+int ugds_sink_spin(struct ugds_sink *k, struct ugds_stream *s, uint64_t token);
 /* What it was to be told is forgotten. Nothing writes to the fd any more. */
 void ugds_sink_close(struct ugds_sink *k);
 /*

@@ -248,12 +248,16 @@ static void rest(struct stream_exec *x, struct look l, int64_t since)
 	if (x->active)
 		stream_ask_health(x);
 	while (!l.some && !woken && !atomic_load_explicit(&x->stop, memory_order_relaxed)) {
+		stream_seat_wait(x);
 		l.some = !may_sleep(x);
+		stream_seat_leave(x);
 		if (!l.some)
 			woken = sleep_armed(x, &l, now_ns(), since);
+		stream_seat_wait(x);
 		stay_awake(x);
 		if (!l.some)
 			l = look(x, now_ns());
+		stream_seat_leave(x);
 	}
 }
 
@@ -278,8 +282,11 @@ static void *exec_main(void *arg)
 
 	prctl(PR_SET_TIMERSLACK, 1); /* naps are short, and shall end when they should */
 	for (uint32_t idle = 0; !atomic_load_explicit(&x->stop, memory_order_acquire);) {
-		struct look l = look(x, now_ns());
+		struct look l;
 
+		stream_seat_wait(x);
+		l = look(x, now_ns());
+		stream_seat_leave(x);
 		if (l.some) {
 			since = now_ns();
 			idle = 0;
@@ -307,20 +314,25 @@ int stream_exec_start(struct stream_exec *x)
 	if (atomic_load_explicit(&x->running, memory_order_relaxed))
 		goto unlock;
 	err = x->ended ? -ESHUTDOWN : 0;
+	stream_seat_wait(x);
 	if (!err && x->c)
 		err = nvme_chan_open(x->c, NVME_MODE_ADAPTIVE, &x->ch);
+	if (!err && x->ch)
+		x->ch->polled = true;
+	stream_seat_leave(x);
 	if (err)
 		goto unlock;
 	atomic_store_explicit(&x->stop, false, memory_order_relaxed);
-	if (x->ch)
-		x->ch->polled = true;
 	err = thread_start(&x->thread, "ugds-stream", exec_main, x);
 	if (!err) {
 		atomic_store_explicit(&x->running, true, memory_order_release);
-	} else if (x->ch) {
-		nvme_chan_close(x->ch);
-		x->ch = NULL;
+		goto unlock;
 	}
+	stream_seat_wait(x);
+	if (x->ch)
+		nvme_chan_close(x->ch);
+	x->ch = NULL;
+	stream_seat_leave(x);
 unlock:
 	pthread_mutex_unlock(&x->life);
 	return err;
@@ -368,6 +380,7 @@ int stream_exec_park(struct stream_exec *x, bool force)
 	atomic_store_explicit(&x->stop, true, memory_order_release);
 	nvme_signal(x->fd);
 	pthread_join(x->thread, NULL);
+	stream_seat_wait(x);
 	if (x->ch) {
 		x->ch->polled = false;
 		/* what was given up is at the device still: housekeeping waits for it */
@@ -376,6 +389,7 @@ int stream_exec_park(struct stream_exec *x, bool force)
 		x->ch = NULL;
 	}
 	forget_active(x);
+	stream_seat_leave(x);
 unlock:
 	pthread_mutex_unlock(&x->life);
 	return err;

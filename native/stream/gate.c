@@ -8,8 +8,6 @@
 #include "support/barrier.h"
 
 #define MOST_MEMOPS 2
-#define SOON_BYTES (32u << 10)
-#define SOON_NS (3 * NSEC_PER_USEC)
 #define GPU_REPLACED (-2) /* beside GPU_NOT_READY, which here means that it is captured */
 
 static int room_for(struct stream_op *op, uint32_t n)
@@ -137,23 +135,12 @@ static int memops(struct stream *s, const struct gpu_memop *ops, uint32_t n)
 	return s->rt->memops(s->handle, ops, n);
 }
 
-/* A small read is over sooner than the stream would have been told to wait for it. */
-static bool over_soon(struct stream *s, const struct stream_op *op)
+/* The executor reads ahead as far as the ring goes, so most chunks need none; those that begin with copies each do. */
+static bool needs_go(const struct stream *s, const struct stream_op *op, uint32_t seq)
 {
-	int64_t end;
-
-	/* where waiting makes what the SSD wrote visible, it cannot be left out */
-	if (!op->here || op->eager == STREAM_SLEEPS || s->wait_flushes || op->first != op->last ||
-	    op->parts[0].is.nbytes > SOON_BYTES || op->nr_parts > 1 ||
-	    atomic_load_explicit(&s->x->word, memory_order_relaxed))
-		return false;
-	end = now_ns() + SOON_NS;
-	while (!stream_reached(stream_word(&s->done), op->last)) {
-		if (now_ns() >= end)
-			return false;
-		cpu_relax();
-	}
-	return true;
+	if (seq == op->first)
+		return !op->here;
+	return op->heads || stream_reached(op->last, seq + s->slots - 1);
 }
 
 /*
@@ -171,9 +158,9 @@ static int push_chunk(struct stream *s, struct stream_op *op, uint32_t seq, stru
 		code = copies(s, op, at, seq, true);
 	if (code)
 		return code;
-	if (!op->here || seq != op->first)
+	if (needs_go(s, op, seq))
 		m[n++] = write_op(&s->go, seq);
-	if ((op->tails || seq == op->last) && over_soon(s, op))
+	if ((op->tails || seq == op->last) && stream_is_over_soon(s, op))
 		; /* there is nothing to wait for */
 	else if (op->tails || seq == op->last)
 		m[n++] = wait_op(s, seq);
@@ -315,6 +302,7 @@ int stream_push(struct stream *s, struct stream_op *op, const struct stream_how 
 	op->here = is_here(s, op, how);
 	if (op->here)
 		stream_word_set(&s->go, op->first);
+	stream_drive_soon(s, op);
 	publish(s, op);
 	code = push_all(s, op);
 	s->gpu_calls++;
@@ -397,7 +385,7 @@ static void leave_broken(struct stream *s, struct stream_op *op, int code)
 static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, const void *ctx, uint32_t n,
 		   const struct stream_how *how, struct stream_started *ret, struct nvme_err *err)
 {
-	uint32_t before = s->next_seq, chunks;
+	uint32_t before, chunks;
 	int rc = take_parts(s, op, get, ctx, n, how, &ret->item);
 
 	if (rc)
@@ -408,6 +396,9 @@ static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, cons
 				    "it takes more than %u chunks of %llu bytes, which is the most that an "
 				    "operation may have: split it",
 				    s->max_chunks, (unsigned long long)s->chunk);
+	if (chunks > s->slots)
+		stream_grow(s);
+	before = s->next_seq;
 	op->first = before;
 	op->last = before + chunks - 1;
 	op->flags = how->flags;

@@ -5,6 +5,7 @@
 #include "nvme/spin.h"
 
 #define RW_NOSPIN 0x200u /* of nvme_chan_rw() */
+#define PIECE (512u << 10) /* whole blocks, whatever the format */
 
 static uint64_t cell_value(const uint64_t *cell)
 {
@@ -51,16 +52,20 @@ static bool blanks(const struct stream_op *op, const struct stream_part *p)
 	return stream_copied_in(p) && !stream_copied_out(p, op->flags);
 }
 
+static void blank(struct stream *s, struct stream_op *op, struct stream_run *run,
+		  const struct stream_seg *seg)
+{
+	if (blanks(op, &op->parts[seg->part]))
+		memset(slot_of(s, run) + seg->stage, 0, seg->nbytes);
+}
+
 static void failed(struct stream *s, struct stream_op *op, struct stream_run *run,
 		   const struct stream_seg *seg, int err, uint64_t status, uint64_t good)
 {
-	const struct stream_part *p = &op->parts[seg->part];
-
 	run->failed = true;
 	run->bytes += good;
 	/* all of it: which of its commands moved the good bytes is not known here */
-	if (blanks(op, p))
-		memset(slot_of(s, run) + seg->stage, 0, seg->nbytes);
+	blank(s, op, run, seg);
 	if (op->err && op->err != -ETIMEDOUT)
 		return;
 	if (!op->err)
@@ -84,7 +89,8 @@ static uint32_t rw_flags(const struct nvme_chan *ch, const struct stream_item *i
 	return nvme_can_step(ch, NVME_MODE_ADAPTIVE, is->opcode, n, NULL) ? flags : flags | RW_NOSPIN;
 }
 
-static bool send(struct stream *s, struct stream_op *op, struct stream_run *run, const struct stream_seg *seg)
+static bool send_piece(struct stream *s, struct stream_op *op, struct stream_run *run,
+		       const struct stream_seg *seg)
 {
 	struct stream_part *p = &op->parts[seg->part];
 	struct nvme_chan *ch = s->x->ch;
@@ -114,20 +120,37 @@ static bool send(struct stream *s, struct stream_op *op, struct stream_run *run,
 	return false;
 }
 
+/* Move @at by a stretch of a chunk. What is staged goes in pieces: a device of software has a thread for each, and the
+ * chunk that the stream waits for is there sooner. */
+static bool next_piece(struct stream *s, struct stream_op *op, struct stream_seg *rest, uint64_t *used,
+		       struct stream_cursor *at, struct stream_seg *ret)
+{
+	uint64_t n;
+
+	if (!rest->nbytes && !stream_walk(s, op, at, used, rest))
+		return false;
+	n = op->parts[rest->part].staged ? min_u64(rest->nbytes, PIECE) : rest->nbytes;
+	*ret = *rest;
+	ret->nbytes = n;
+	rest->off += n;
+	rest->stage += n;
+	rest->nbytes -= n;
+	return true;
+}
+
 void stream_start_chunk(struct stream *s, struct stream_op *op)
 {
 	struct stream_run *run = &s->run[s->next % s->slots];
-	struct stream_seg seg;
+	struct stream_seg seg, rest = { 0 };
 	uint64_t used = 0;
 
 	*run = (struct stream_run){ .s = s, .from = s->cursor };
-	while (stream_walk(s, op, &s->cursor, &used, &seg))
-		if (!send(s, op, run, &seg))
+	while (next_piece(s, op, &rest, &used, &s->cursor, &seg))
+		if (!send_piece(s, op, run, &seg))
 			break;
 	/* what of it was not sent is not read either */
-	while (stream_walk(s, op, &s->cursor, &used, &seg))
-		if (blanks(op, &op->parts[seg.part]))
-			memset(slot_of(s, run) + seg.stage, 0, seg.nbytes);
+	while (next_piece(s, op, &rest, &used, &s->cursor, &seg))
+		blank(s, op, run, &seg);
 	s->next++;
 }
 
@@ -136,10 +159,10 @@ static struct stream_seg seg_of(struct stream *s, struct stream_op *op, const st
 				const struct nvme_op *nop)
 {
 	struct stream_cursor at = run->from;
-	struct stream_seg seg = { 0 };
+	struct stream_seg seg = { 0 }, rest = { 0 };
 	uint64_t used = 0;
 
-	while (stream_walk(s, op, &at, &used, &seg)) {
+	while (next_piece(s, op, &rest, &used, &at, &seg)) {
 		const struct stream_part *p = &op->parts[seg.part];
 		uint64_t begin = p->staged ? (uint64_t)(slot_of(s, run) - s->stage) + seg.stage
 					   : p->is.buf_off + seg.off;
@@ -178,7 +201,6 @@ void stream_blank_chunk(struct stream *s, struct stream_op *op)
 
 	*run = (struct stream_run){ .s = s, .from = s->cursor };
 	while (stream_walk(s, op, &s->cursor, &used, &seg))
-		if (blanks(op, &op->parts[seg.part]))
-			memset(slot_of(s, run) + seg.stage, 0, seg.nbytes);
+		blank(s, op, run, &seg);
 	s->next++;
 }

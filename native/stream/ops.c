@@ -93,6 +93,20 @@ int stream_state(struct stream *s, uint64_t token, struct stream_result *ret)
 	return op ? 0 : -ENOENT;
 }
 
+bool stream_is_well(struct stream *s, uint64_t token)
+{
+	const struct stream_op *op;
+	bool well;
+
+	if (stream_forked(s->x))
+		return false;
+	pthread_mutex_lock(&s->x->lock);
+	op = stream_op_find(s, token);
+	well = op && op->over && op->res.state == STREAM_DONE;
+	pthread_mutex_unlock(&s->x->lock);
+	return well;
+}
+
 int stream_cancel(struct stream *s, uint64_t token)
 {
 	uint32_t waiting = STREAM_WAITING;

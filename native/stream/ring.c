@@ -100,13 +100,21 @@ int stream_ring_get(struct stream *s, struct nvme_err *err)
 
 bool stream_ring_busy(const struct stream *s) { return s->ring->map && mem_inflight(s->ring->map); }
 
-void stream_ring_put(struct stream *s)
+void stream_ring_put(struct stream_exec *x, struct stream_ring *g)
 {
-	pthread_mutex_lock(&s->x->lock);
-	s->ring->next = s->x->spare;
-	s->x->spare = s->ring;
-	pthread_mutex_unlock(&s->x->lock);
-	s->ring = NULL;
+	pthread_mutex_lock(&x->lock);
+	g->next = x->spare;
+	x->spare = g;
+	pthread_mutex_unlock(&x->lock);
+}
+
+uint32_t stream_rings_spare(const struct stream_exec *x)
+{
+	uint32_t n = 0;
+
+	for (const struct stream_ring *g = x->spare; g; g = g->next)
+		n += g->map != NULL;
+	return n;
 }
 
 static void ring_free(struct stream_exec *x, struct stream_ring *g)

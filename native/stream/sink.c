@@ -6,6 +6,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "support/barrier.h"
+
 #define ASK 64 /* events asked about with one look at the list */
 
 /* A wish to be told. On @next of its operation, or on the executor's list of events, then on its sink's list. */
@@ -141,6 +143,35 @@ int sink_reap(struct stream_sink *k, struct stream_result *out, uint32_t max)
 		nvme_signal(k->fd);
 	pthread_mutex_unlock(&k->x->lock);
 	return (int)n;
+}
+
+bool sink_spin(struct stream_sink *k, struct stream *s, uint64_t token)
+{
+	struct stream_exec *x = k->x;
+	const struct stream_op *op;
+	int64_t end;
+	bool some;
+
+	if (stream_forked(x) || s->x != x || !x->c)
+		return false;
+	end = now_ns() + x->c->p.spin_ns;
+	pthread_mutex_lock(&x->lock);
+	op = stream_op_find(s, token);
+	if (op && !op->told && stream_is_soon(op) && op->eager != STREAM_SLEEPS)
+		k->armed = false; /* we look by ourselves meanwhile */
+	else
+		end = 0;
+	while (!k->ready && now_ns() < end) {
+		pthread_mutex_unlock(&x->lock);
+		for (uint32_t i = 0; i < 16; i++)
+			cpu_relax();
+		pthread_mutex_lock(&x->lock);
+	}
+	some = k->ready;
+	if (!some)
+		k->armed = true;
+	pthread_mutex_unlock(&x->lock);
+	return some;
 }
 
 static void drop_event(struct stream_exec *x, struct stream_watch *w)

@@ -8,7 +8,8 @@
 #define CHUNK (2u << 20)
 #define CHUNK_LEAST (64u << 10) /* the largest block */
 #define CHUNK_MOST (64u << 20)
-#define SLOTS 4
+#define SLOTS 2 /* of a stream's first staging ring, */
+#define SLOTS_LARGE 8 /* and once a large operation finds it idle */
 #define CONNECTIONS 8
 #define WAITING 4096
 #define WAITING_MOST (1u << 20)
@@ -22,6 +23,7 @@ static int take_params(struct stream *s, const struct stream_params *p, struct n
 {
 	s->chunk = or_default(p->chunk, CHUNK);
 	s->slots = s->staged ? (uint32_t)or_default(p->slots, SLOTS) : 1;
+	s->may_grow = s->staged && !p->slots;
 	s->connections = (uint32_t)or_default(p->connections, CONNECTIONS);
 	s->max_waiting = (uint32_t)or_default(p->max_waiting, WAITING);
 	s->max_chunks = (uint32_t)or_default(p->max_chunks, CHUNKS);
@@ -192,6 +194,30 @@ bool stream_rewind(struct stream *s)
 	return true;
 }
 
+void stream_grow(struct stream *s)
+{
+	struct stream_ring *small = s->ring;
+	struct gpu_before before;
+	struct nvme_err err;
+	bool alone;
+
+	pthread_mutex_lock(&s->x->lock);
+	alone = s->nr_waiting == 1; /* the one that is being enqueued */
+	pthread_mutex_unlock(&s->x->lock);
+	if (!s->may_grow || !alone || stream_ring_busy(s) || !all_passed(s) ||
+	    s->rt->enter(&s->place, &before))
+		return;
+	s->slots = SLOTS_LARGE;
+	s->may_grow = false;
+	if (stream_ring_get(s, &err)) {
+		s->slots = SLOTS;
+	} else {
+		stream_ring_put(s->x, small);
+		s->next_seq = 1;
+	}
+	s->rt->leave(&s->place, &before);
+}
+
 /* What stalls is let pass; by force, what the stream has not come to is withdrawn, and all else fails. */
 static void give_up(struct stream *s, bool force)
 {
@@ -261,7 +287,8 @@ int stream_close_locked(struct stream *s, bool force)
 	s->closed = true;
 	while (is_looked_at(s))
 		sched_yield(); /* the executor finds it idle, and takes it off its list */
-	stream_ring_put(s);
+	stream_ring_put(s->x, s->ring);
+	s->ring = NULL;
 unlock:
 	pthread_mutex_unlock(&s->enq);
 	return err;

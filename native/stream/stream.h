@@ -4,6 +4,7 @@
  *
  *   [copies out] write go  |  wait for done  [copies in]  write passed
  *
+ * where go is left out of chunks that the executor reads ahead anyway.
  * The chunks of a stream are numbered; each word holds the number of the last chunk that got so far, so one word of a
  * kind serves all of them and a later number lets earlier ones pass. Copies are there where the transport stages: they
  * are the stream's own, because a copy on another stream may never start while waiting streams hold the hardware's
@@ -18,6 +19,7 @@
 #include "nvme/chan.h"
 
 #define STREAM_SLOTS 16 /* most chunks of a staging ring */
+#define STREAM_SOON (32u << 10) /* bytes of a transfer that is over sooner than it is waited for */
 #define STREAM_OP_SEG 64
 #define STREAM_OP_SEGS 1024
 
@@ -140,7 +142,8 @@ struct stream_op {
 	int64_t timeout_ns;
 	struct stream_cell *cell;
 	bool heads, tails; /* copies before go, after done */
-	bool here; /* the stream had come to it when it was enqueued */
+	bool here; /* the stream had come to it when it was enqueued, */
+	bool driven; /* and whoever enqueues it takes the executor's turn at it */
 	bool bare; /* some of the latter without the former: what is not read must be blanked */
 	uint64_t event;
 	bool has_event;
@@ -194,6 +197,7 @@ struct stream {
 		must_flush; /* so that the GPU sees what the SSD wrote: in the wait, or before done */
 	uint64_t chunk;
 	uint32_t slots, max_chunks, connections;
+	bool may_grow; /* its ring is the small one */
 	struct gpu_word go, done, passed;
 	uint8_t *stage;
 	uint64_t stage_map;
@@ -249,6 +253,8 @@ struct stream_exec {
 	_Atomic uint32_t word; /* armed: the thread sleeps */
 	_Atomic bool stop;
 	_Atomic bool poked; /* there is something to look at since it last looked */
+	_Atomic bool seat; /* taken by whoever turns streams: the thread, or for a moment one who enqueues */
+	_Atomic uint32_t wanted; /* by those who enqueue: the thread lets them go first */
 	struct stream *_Atomic incoming;
 	struct stream *active;
 	_Atomic int64_t spin_ns;
@@ -283,6 +289,13 @@ static inline uint32_t stream_word(const struct gpu_word *w)
 static inline void stream_word_set(const struct gpu_word *w, uint32_t val)
 {
 	atomic_store_explicit((_Atomic uint32_t *)w->host, val, memory_order_release);
+}
+
+/* A small transfer that was begun when it was enqueued. */
+static inline bool stream_is_soon(const struct stream_op *op)
+{
+	return op->here && op->first == op->last && op->nr_parts == 1 &&
+	       op->parts[0].is.nbytes <= STREAM_SOON;
 }
 
 static inline uint64_t stream_token(const struct stream_op *op)
@@ -322,6 +335,14 @@ void stream_exec_poke(struct stream_exec *x); /* there is something to look at *
 /* @s has something to do: @now, or when it has done what it is at. */
 void stream_exec_add(struct stream_exec *x, struct stream *s, bool now);
 
+/* seat.c */
+void stream_seat_wait(struct stream_exec *x);
+void stream_seat_leave(struct stream_exec *x);
+/* The stream has come to @op, which is about to be published: whoever enqueues may do it. Before the other one. */
+void stream_drive_soon(struct stream *s, struct stream_op *op);
+/* It was published: is it over before the stream would be told to wait? */
+bool stream_is_over_soon(struct stream *s, const struct stream_op *op);
+
 /* run.c: the executor's turn at a stream. True: something went on. */
 bool stream_turn(struct stream *s, int64_t now);
 /* The executor may sleep: what @s waits for. */
@@ -352,6 +373,8 @@ int stream_close(struct stream *s, bool force);
 int stream_close_locked(struct stream *s, bool force);
 /* Room for more numbers: they begin again when the stream is idle. s->enq held. */
 bool stream_rewind(struct stream *s);
+/* A larger ring for the operation that is being enqueued, if nothing else is outstanding. s->enq held. */
+void stream_grow(struct stream *s);
 /* All that is not over fails, and the stream passes it. */
 void stream_abandon(struct stream *s);
 /* 0, or -EBUSY: not all of it is over and passed. */
@@ -362,10 +385,12 @@ void stream_free(struct stream *s);
  * may wait for all the work of a GPU. */
 int stream_ring_get(struct stream *s, struct nvme_err *err);
 /* Nothing of it is at the device, and the stream has passed all that names it. */
-void stream_ring_put(struct stream *s);
+void stream_ring_put(struct stream_exec *x, struct stream_ring *g);
 /* A command that was given up may still touch it. */
 bool stream_ring_busy(const struct stream *s);
 void stream_rings_free(struct stream_exec *x);
+/* Staging rings among those that are kept. x->lock held. */
+uint32_t stream_rings_spare(const struct stream_exec *x);
 
 /* ops.c: x->lock held where it says so */
 struct stream_op *stream_op_get(struct stream *s);
@@ -373,6 +398,7 @@ void stream_op_put(struct stream *s, struct stream_op *op); /* locked */
 struct stream_op *stream_op_find(struct stream *s, uint64_t token); /* locked */
 void stream_op_drop_refs(struct stream_op *op);
 int stream_state(struct stream *s, uint64_t token, struct stream_result *ret);
+bool stream_is_well(struct stream *s, uint64_t token); /* over, and done */
 int stream_cancel(struct stream *s, uint64_t token);
 int stream_decide(struct stream *s, uint64_t token, enum stream_verdict v);
 void stream_leave(struct stream *s, uint64_t token);
@@ -385,6 +411,7 @@ void stream_no_stall(struct stream *s); /* locked */
 int sink_open(struct stream_exec *x, struct stream_sink **ret);
 int sink_fd(const struct stream_sink *k);
 int sink_reap(struct stream_sink *k, struct stream_result *out, uint32_t max);
+bool sink_spin(struct stream_sink *k, struct stream *s, uint64_t token);
 void sink_close(struct stream_sink *k);
 struct stream_exec *sink_exec(struct stream_sink *k);
 int sink_watch(struct stream *s, uint64_t token, struct stream_sink *k);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Streams, and the channel, are turned by whoever has the seat. The executor leaves it between two looks and while it
+ * sleeps, and lets those who enqueue go first: a small operation whose stream has come to it need not be handed over.
+ */
+#include "stream/stream.h"
+
+#include <sched.h>
+
+#include "support/barrier.h"
+
+#define SEAT_NS (2 * NSEC_PER_USEC) /* it is waited for, which is more than most looks take */
+#define LET_NS \
+	(20 * NSEC_PER_USEC) /* and the thread lets it be wanted: whoever wants it may not run just now */
+#define SOON_NS (3 * NSEC_PER_USEC)
+
+static bool take_seat(struct stream_exec *x)
+{
+	/* acquire: all as it was left */
+	return !atomic_load_explicit(&x->seat, memory_order_relaxed) &&
+	       !atomic_exchange_explicit(&x->seat, true, memory_order_acquire);
+}
+
+void stream_seat_leave(struct stream_exec *x)
+{
+	atomic_store_explicit(&x->seat, false, memory_order_release);
+}
+
+void stream_seat_wait(struct stream_exec *x)
+{
+	if (unlikely(atomic_load_explicit(&x->wanted, memory_order_relaxed))) {
+		int64_t end = now_ns() + LET_NS;
+
+		while (atomic_load_explicit(&x->wanted, memory_order_relaxed) && now_ns() < end)
+			cpu_relax();
+	}
+	for (uint32_t i = 1; !take_seat(x); i++) {
+		cpu_relax();
+		if (!(i & 255))
+			sched_yield(); /* whoever has it may need this processor */
+	}
+}
+
+static void want(struct stream_exec *x) { atomic_fetch_add_explicit(&x->wanted, 1, memory_order_relaxed); }
+
+static bool drive(struct stream_exec *x, struct stream *s)
+{
+	int64_t end = now_ns() + SEAT_NS;
+	bool mine;
+
+	while (!(mine = take_seat(x)) && now_ns() < end)
+		cpu_relax();
+	atomic_fetch_sub_explicit(&x->wanted, 1, memory_order_relaxed);
+	if (!mine)
+		return false;
+	if (x->ch) {
+		bool awake = x->ch->polled;
+
+		/* what is not over at once is the executor's to wait for: it was poked */
+		x->ch->polled = true;
+		stream_turn(s, now_ns());
+		x->ch->polled = awake;
+	}
+	stream_seat_leave(x);
+	return true;
+}
+
+/* A small read is over sooner than the stream would have been told to wait for it. */
+static bool may_be_over_soon(const struct stream *s, const struct stream_op *op)
+{
+	/* where waiting makes what the SSD wrote visible, it cannot be left out */
+	return stream_is_soon(op) && op->eager != STREAM_SLEEPS && !s->wait_flushes;
+}
+
+void stream_drive_soon(struct stream *s, struct stream_op *op)
+{
+	op->driven = may_be_over_soon(s, op);
+	if (op->driven)
+		want(s->x);
+}
+
+bool stream_is_over_soon(struct stream *s, const struct stream_op *op)
+{
+	int64_t end;
+
+	if (!op->driven)
+		return false;
+	if (drive(s->x, s))
+		return stream_reached(stream_word(&s->done), op->last);
+	end = now_ns() + SOON_NS;
+	while (!stream_reached(stream_word(&s->done), op->last)) {
+		if (now_ns() >= end)
+			return false;
+		cpu_relax();
+	}
+	return true;
+}
