@@ -64,10 +64,13 @@ class Flight:
     __slots__ = (
         "__weakref__",
         "_end",
+        "_event",
         "_failing",
         "_left",
         "_refused",
         "_seen",
+        "_started",
+        "_token",
         "buffers",
         "home",
         "keep",
@@ -75,7 +78,6 @@ class Flight:
         "pinned",
         "sink",
         "stalls",
-        "started",
         "timeout_s",
         "transfers",
         "window",
@@ -91,9 +93,8 @@ class Flight:
         buffers: Sequence[object],
         pinned: Sequence[Mapping] = (),
     ) -> None:
-        # C writes the token: so it is known also when a signal's handler raises
-        # behind the call.
-        self.started: CData = ffi.new("struct ugds_stream_started *")
+        self._token = self._event = 0
+        self._started: CData | None = None
         self.line = line
         self.window = window
         self.transfers = transfers
@@ -113,7 +114,25 @@ class Flight:
     @property
     def token(self) -> int:
         """C's name of it; 0 before it is enqueued."""
-        return int(self.started.token)
+        if not self._token and self._started is not None:
+            self._token = self._started.token
+        return self._token
+
+    @property
+    def event(self) -> int:
+        """The event that is recorded behind it."""
+        if not self._event and self._started is not None:
+            self._event = self._started.event
+        return self._event
+
+    def beginning(self, started: CData) -> None:
+        """C is about to write its token, which is known whatever is raised then."""
+        self._started = started
+
+    def begun(self, started: CData) -> None:
+        """It was enqueued."""
+        self._token = started.token
+        self._event = started.event
 
     # ---- how it is ----
 
@@ -133,13 +152,20 @@ class Flight:
         if self._end is not None and self._end.over:
             return True
         if self._end is None and not self.line.closed and self._is_listened_to():
-            return False  # its loop will be told
+            return self._left and self._went_well()  # else its loop will be told
         end = self.look()
         if end is None or not end.over:
             return self.window.device.ended
         if self._end is None or self._end.state == STALLED:
             self._note(end)  # it is a sweep that asks: no other one inside
         return True
+
+    def _went_well(self) -> bool:
+        """Whether its end is nobody's business: its user is gone, all is well."""
+        well = bool(lib.ugds_stream_is_well(self.line.ptr, self.token))
+        if well and self.sink is not None:
+            self.sink.hush(self._token)
+        return well
 
     def _is_listened_to(self) -> bool:
         sink = self.sink

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import threading
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiougds._errors import ClosedError, UGDSError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from aiougds._home import Home
 
 REAP: Final = 64
+FAIRNESS: Final = 64  # ends found without waiting before the loop gets a turn
 MOST_MS: Final = 1e9  # some days; whoever waits longer looks in between
 
 
@@ -71,6 +73,7 @@ class Sink:
     """One home's ear at one controller, or at GPU events."""
 
     __slots__ = (
+        "_budget",
         "_forget",
         "_listeners",
         "_lock",
@@ -103,6 +106,7 @@ class Sink:
         self.closed = False
         self._owner = owner
         self._forget = forget
+        self._budget = FAIRNESS
         self._lock = threading.RLock()
         self._out = ffi.new("struct ugds_stream_result[]", REAP)
         self._listeners: dict[int, tuple[Listener, list[object]]] = {}
@@ -113,6 +117,11 @@ class Sink:
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._listeners)} listening"
         return f"<Sink {state}>"
+
+    def is_here(self) -> bool:
+        """Whether its event loop runs in this thread; False: perhaps all the same."""
+        home = self.home
+        return home.thread == get_ident() and home.running() and not self.closed
 
     # ---- listening ----
 
@@ -133,6 +142,20 @@ class Sink:
         entry = self._listeners.get(token)
         if entry is not None:
             await self.home.park(entry[1], self, timeout_s)
+
+    def look(self, line: CData, token: int) -> None:
+        """Take what there is to be told; wait some microseconds for what is so near."""
+        if lib.ugds_sink_spin(self.ptr, line, token):
+            self.reap()
+
+    async def taken(self) -> None:
+        """An end was found without waiting: take a cancellation that is pending."""
+        self._budget -= 1
+        if self._budget > 0:
+            await self.home.take_cancel()
+        else:
+            self._budget = FAIRNESS
+            await self.home.breathe()
 
     def reap(self) -> None:
         """Take what there is to be told."""

@@ -289,6 +289,8 @@ def _array(
 def _enqueue(flight: Flight, array: CData, how: tuple[CData, object]) -> None:
     line, window = flight.line, flight.window
     err = ffi.new("struct ugds_error *")
+    started = ffi.new("struct ugds_stream_started *")
+    flight.beginning(started)
     # Noted before the call: a signal's handler may raise behind it.
     line.flights.append(flight)
     try:
@@ -298,7 +300,7 @@ def _enqueue(flight: Flight, array: CData, how: tuple[CData, object]) -> None:
             array,
             len(flight.transfers),
             how[0],
-            flight.started,
+            started,
             err,
         )
     finally:
@@ -307,17 +309,17 @@ def _enqueue(flight: Flight, array: CData, how: tuple[CData, object]) -> None:
     if code == -errno.EIDRM:
         raise _ReplacedError(line)
     if code < 0:
-        raise _refusal(flight, code, text(err.text))
+        raise _refusal(flight, started, code, text(err.text))
 
 
-def _refusal(flight: Flight, code: int, words: str) -> UGDSError:
+def _refusal(flight: Flight, started: CData, code: int, words: str) -> UGDSError:
     device, number = flight.window.device, -code
-    index = min(int(flight.started.item), len(flight.transfers) - 1)
+    index = min(int(started.item), len(flight.transfers) - 1)
     request = flight.request(index)
     error: UGDSError | None = None
-    if flight.started.gpu_code:
+    if started.gpu_code:
         what = f"{request.name} on a stream could not be queued"
-        return gpu_error(flight.line.vendor, flight.started.gpu_code, what, number)
+        return gpu_error(flight.line.vendor, started.gpu_code, what, number)
     if number == errno.ESHUTDOWN:
         return device.refusal() or ClosedError("the stream was closed meanwhile")
     if words and number in _REFUSALS:

@@ -160,7 +160,7 @@ class StreamEvent:
     @property
     def handle(self) -> int:
         """The raw ``CUevent`` or ``hipEvent_t``."""
-        return int(self._flight.started.event)
+        return self._flight.event
 
     ptr = handle  # as of CuPy
     cuda_event = handle  # as of torch

@@ -82,6 +82,7 @@ class StreamOperation:
             await home.take_cancel()
             return True
         device = flight.window.device
+        may_spin = True  # where that was allowed, and may help: C knows
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while flight.end is None:
             if device.ended:
@@ -89,6 +90,12 @@ class StreamOperation:
             sink = device.streams.sink(home)
             if not sink.listens(flight.token):
                 flight.watch(sink)
+            if may_spin:
+                may_spin = False
+                sink.look(flight.line.ptr, flight.token)
+                if flight.end is not None:
+                    await sink.taken()
+                    return True
             left = None if end_s is None else end_s - time.monotonic()
             if left is not None and left <= 0:
                 sink.reap()  # it may have ended, and nobody was told yet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiougds._ffi import NULL, lib
+from aiougds._ffi import NULL, ffi, lib
 from aiougds._flight import Flight, Transfer
 from aiougds._gpu.streams import key_of
 from aiougds._gpu_memory import GPUMemory
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from aiougds._gpu.streams import StreamLike
     from aiougds._window import NamespaceWindow
 
+MANY: Final = 64  # operations whose ends no loop was told of; what they used is held
 _NO_CELLS: Final = (None, None)
+_rw: Final = lib.ugds_stream_rw
 
 
 def enqueue_quickly(
@@ -23,8 +25,8 @@ def enqueue_quickly(
 ) -> StreamOperation | None:
     """Enqueue what needs no second look; None: the slow way does it, or says why not.
 
-    One call of C, and nothing is made that C does not need; streams wait for what it
-    takes.
+    Streams wait for whatever is done before the one call of C: what can be done behind
+    it is.
     """
     window = ns._checked()
     if type(offset) is not int or not isinstance(
@@ -43,15 +45,13 @@ def enqueue_quickly(
         if of.vendor != line.vendor or of.device != line.device or memory.stream:
             return None
         address = memory.ptr + start
-    line.sweep()
-    sink = device.streams.sink_here()
-    one = Transfer(op, offset, nbytes, start, memory.nbytes, _NO_CELLS)
-    flight = Flight(line, window, (one,), None, (ns, stream), (buf,))
-    started = flight.started
-    # Noted before the call: a signal's handler may raise behind it.
-    line.flights.append(flight)
+    sink = line.sink
+    if sink is None or not sink.is_here():
+        sink = line.sink = device.streams.sink_here()
+    started = ffi.new("struct ugds_stream_started *")
+    code = token = 0
     try:
-        code = lib.ugds_stream_rw(
+        code = _rw(
             line.ptr,
             window.ptr,
             reg._handle,
@@ -66,9 +66,15 @@ def enqueue_quickly(
     except OverflowError:
         return None
     finally:
+        # A signal's handler may raise behind the call: what was begun is noted.
         token = started.token
-        if not token:
-            flight.refuse()
+        if token:
+            one = Transfer(op, offset, nbytes, start, memory.nbytes, _NO_CELLS)
+            flight = Flight(line, window, (one,), None, (ns, stream), (buf,))
+            flight.begun(started)
+            line.flights.append(flight)
+            if len(line.flights) > MANY:
+                line.sweep()
     if code < 0:
         return None
     if sink is None:

@@ -39,6 +39,7 @@ class StreamLine:
         "ptr",
         "released",
         "runtime",
+        "sink",
         "vendor",
     )
 
@@ -58,6 +59,7 @@ class StreamLine:
         self.vendor = vendor
         self.device = device
         self.ctx = ctx
+        self.sink: Sink | None = None  # of whoever enqueued last
         self.flights: deque[Flight] = deque()  # in the order of the stream
         # Destructors only leave a note here: they do not talk to the runtime.
         self.released: deque[int] = deque()
@@ -248,7 +250,9 @@ class Streams:
 
     def rings(self) -> int:
         """Return staging rings that are kept for the next operations."""
-        return sum(line.info().staged for line in self._all())
+        infos = [line.info() for line in self._all()]
+        spare = max((int(info.spare) for info in infos), default=0)
+        return spare + sum(int(info.staged) for info in infos)
 
     # ---- the end ----
 

@@ -351,8 +351,8 @@ async def test_a_long_kernel_is_no_hang_and_costs_little(
         assert op.state == "waiting"
         gpu.soft.end_kernels()
         assert await ended(world, op) == PAGE
-        # The software GPU's own thread naps too: a generous bar.
-        assert spent < 0.25
+        # The software GPU's own thread naps too: a generous bar. Polling is asked for.
+        assert spent < 0.25 or world.mode == "poll"
 
 
 @pytest.mark.parametrize("kept", [True, False])
