@@ -235,7 +235,7 @@ def vllm(session: nox.Session) -> None:
     wanted = [one.replace("+cpu", "") for one in wanted]
     session.install(*wanted, *group("test"))
     install_wheel(session)
-    args = session.posargs or ["tests/integrations"]
+    args = session.posargs or ["tests/integrations/test_vllm_tier.py"]
     session.run(
         *("python", "-m", "pytest", *AGAIN, "-o", "filterwarnings=", *args), env=SAFE
     )
