@@ -43,13 +43,14 @@ class Disk:
 
     __slots__ = (
         "_blocks", "_resets", "_stuck", "_views", "_waiting", "fua", "gets", "home",
-        "ns", "puts", "store", "superblock",
+        "ns", "puts", "store", "superblock", "yielding",
     )  # fmt: skip
 
     def __init__(
         self,
         ns: Namespace,
         puts: Namespace,
+        yielding: Namespace,
         gets: Namespace,
         superblock: Superblock,
         arena: Registration,
@@ -57,6 +58,8 @@ class Disk:
     ) -> None:
         self.ns = ns
         self.puts = puts
+        self.yielding = yielding
+        """What puts go through while somebody reads: reads go before writes."""
         self.gets = gets
         self.superblock = superblock
         self.store = superblock.uuid[:8]
@@ -109,8 +112,9 @@ class Disk:
     def is_stuck(self) -> bool:
         """Whether the device may still do something that was given up."""
         device = self.puts._device
-        return not device.ended and (
-            device.is_stuck(self.puts._ptr) or device.is_stuck(self.ns._ptr)
+        return not device.ended and any(
+            device.is_stuck(handle._ptr)
+            for handle in (self.puts, self.yielding, self.ns)
         )
 
     def check_power(self) -> None:

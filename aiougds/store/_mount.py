@@ -100,7 +100,8 @@ class Mount:
         arena = await self.allocate(ns, BLOCKS * BLOCK)
         return Disk(
             self.using(ns),
-            self.using(ns, put_class),
+            self.using(ns, put_class or "normal"),
+            self.using(ns, put_class or "background"),
             self.using(ns, get_class),
             superblock,
             arena,

@@ -134,7 +134,7 @@ def open(  # noqa: A001
     low: float = 0.85,
     checksum: Checksum | None = None,
     flush: Flush = "put",
-    put_class: IoClass | None = "background",
+    put_class: IoClass | None = None,
     get_class: IoClass | None = "normal",
     open_options: OpenKeywords | None = None,
 ) -> Opening[ChunkStore]:
@@ -152,7 +152,8 @@ def open(  # noqa: A001
     that have one are verified by every get. With ``flush="put"`` a put returns when it
     is durable, with ``"lazy"`` when it can be read: it is durable after ``flush()``,
     ``aclose()``, or 64 puts later. ``put_class`` and ``get_class`` are of the
-    scheduler: reads go before writes.
+    scheduler; without the first, puts are of the background class while chunks are
+    being read, so that reads go before writes, else of the normal one.
 
     Reads checkpoint and journal, and builds the index in memory. Raises
     StoreFormatError for what is no store, of another version, or not all of one,

@@ -110,7 +110,7 @@ class _Group:
         outcomes: Sequence[int | UGDSError] = ()
         journal.writing += 1
         try:
-            await disk.puts.write_many(requests, timeout_s=self._clock.left())
+            await shard.writer().write_many(requests, timeout_s=self._clock.left())
         except BatchError as error:
             outcomes = error.results
         except BaseException as error:

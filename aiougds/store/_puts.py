@@ -16,7 +16,7 @@ from aiougds.store._memory import (
     is_aligned,
     registered,
 )
-from aiougds.store._records import Header, tail_fits, write_header
+from aiougds.store._records import tail_fits, write_header
 
 if TYPE_CHECKING:
     from aiougds._pinned import PinnedMemory, RegistrationSlice
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Block = tuple[RegistrationSlice, memoryview]
 
 WRITE: Final = lib.UGDS_OP_WRITE
+SMALL_BYTES: Final = 128 << 10
+"""Up to that a batch costs more than what it saves: one write after the other."""
 LAZY_RECORDS: Final = 64
 """Of puts that nobody waits for: with so many one of them writes the journal."""
 LAZY_MOST: Final = 4096  # with more all of them wait
@@ -69,14 +71,12 @@ class Writing:
             )
         write_header(
             block[1],
-            Header(
-                put.gen,
-                length,
-                put.checksum,
-                put.kind,
-                put.key,
-                tail if in_header else 0,
-            ),
+            put.gen,
+            length,
+            put.checksum,
+            put.kind,
+            put.key,
+            tail if in_header else 0,
         )
         requests = self.requests
         requests.append((block[0], at))
@@ -160,8 +160,15 @@ async def _put(
     journal.writing += 1
     try:
         block = disk.try_block() or await disk.block()
-        await writing.prepare(shard, pool, block)
-        await write(disk, writing.requests, source, clock)
+        if length > SMALL_BYTES or shard.kind or length % disk.superblock.lba_bytes:
+            await writing.prepare(shard, pool, block)
+            await write(shard, writing.requests, source, clock)
+        else:  # the same, without what it does not need
+            writing.blocks.append(block)
+            write_header(block[1], put.gen, length, 0, 0, key, 0)
+            handle, at, left = shard.writer(), pool.at(slot), clock.left()
+            await handle.write(block[0], offset=at, timeout_s=left)
+            await handle.write(source, offset=at + BLOCK, timeout_s=left)
     except BaseException as error:
         stuck = disk.is_stuck()
         writing.give_blocks(disk, stuck=stuck)
@@ -179,18 +186,18 @@ async def _put(
 
 
 async def write(
-    disk: Disk, requests: list[tuple[Source, int]], source: Source, clock: Clock
+    shard: Shard, requests: list[tuple[Source, int]], source: Source, clock: Clock
 ) -> None:
-    """Write header and data at once; raise the first failure of them."""
-    left = clock.left()
-    if is_aligned(source):
+    """Write header and data; raise the first failure of them."""
+    handle, left = shard.writer(), clock.left()
+    if source.nbytes > SMALL_BYTES and is_aligned(source):
         try:
-            await disk.puts.write_many(requests, timeout_s=left)
+            await handle.write_many(requests, timeout_s=left)
         except BatchError as error:
             raise error.exceptions[0] from None
         return
     for memory, at in requests:  # the engine copies what no device can reach
-        await disk.puts.write(memory, offset=at, timeout_s=left)
+        await handle.write(memory, offset=at, timeout_s=left)
 
 
 async def finish(shard: Shard, put: Put, clock: Clock, *, durable: bool) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # crc, magic, generation, length, checksum, its kind, bytes of key, of tail, digest
 _SLOT: Final = struct.Struct("<I8sQQQHHI16s")
+_BODY: Final = struct.Struct("<8sQQQHHI16s4x")  # the same behind the CRC, to KEY_AT
 SLOT_MAGIC: Final = b"UGDSLOT1"
 KEY_AT: Final = 64
 DIGEST_BYTES: Final = 16
@@ -69,24 +70,21 @@ def tail_fits(key: bytes, tail: int) -> bool:
     return KEY_AT + len(key) + tail <= BLOCK
 
 
-def write_header(into: memoryview, header: Header) -> None:
-    """Put the header at the start of a block; the rest is left as it is."""
-    key = header.key
-    end = KEY_AT + len(key)
-    body = _SLOT.pack(
-        0,
-        SLOT_MAGIC,
-        header.generation,
-        header.length,
-        header.checksum,
-        header.kind,
-        len(key),
-        header.tail,
-        digest(key),
-    )[4:]
-    body += b"\0\0\0\0"[: KEY_AT - _SLOT.size] + key
-    into[4:end] = body
-    into[:4] = zlib.crc32(body).to_bytes(4, "little")
+def write_header(
+    into: memoryview,
+    gen: int,
+    length: int,
+    checksum: int,
+    kind: int,
+    key: bytes,
+    tail: int,
+) -> None:
+    """Put a header at the start of a block; the rest is left as it is."""
+    body = _BODY.pack(
+        SLOT_MAGIC, gen, length, checksum, kind, len(key), tail, digest(key)
+    )
+    body += key
+    into[: KEY_AT + len(key)] = zlib.crc32(body).to_bytes(4, "little") + body
 
 
 def read_header(block: memoryview | bytes) -> Header | None:

@@ -15,6 +15,7 @@ from aiougds.store._statistics import Counts
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from aiougds._namespace import Namespace
     from aiougds._registration import Registration
     from aiougds._transfer import Clock
     from aiougds.store._disk import Disk
@@ -63,6 +64,11 @@ class Shard:
         """Return a generation that no slot has had."""
         self._next_gen += 1
         return self._next_gen
+
+    def writer(self) -> Namespace:
+        """Return what to write a chunk through: reads go before it."""
+        reading = self.slots.busy or self.slots.reads
+        return self.disk.yielding if reading else self.disk.puts
 
     # ---- getting a slot ----
 

@@ -164,8 +164,9 @@ class ChunkStore(StoreIndex):
         whole = items if isinstance(items, list) else list(items)
         shards = self._shards
         if len(shards) == 1:
-            for key, _ in whole:
-                self._checked(key)
+            if nothing is False:  # of gets the index knows which keys there may be
+                for key, _ in whole:
+                    self._checked(key)
             return told(list(await work(shards[0], whole)))
         parts: dict[int, list[int]] = {}
         for index, (key, _) in enumerate(whole):

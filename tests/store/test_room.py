@@ -117,6 +117,31 @@ async def test_a_slot_is_not_used_again_while_it_is_read(world: World) -> None:
         assert chunks.chunk(b"newer").slot == slot
 
 
+async def test_puts_are_background_work_while_somebody_reads(world: World) -> None:
+    async with opened(world, create=SMALL) as (ns, chunks):
+        await put(chunks, b"a", 1000)
+
+        def background() -> int:
+            rows = ns.controller.statistics().latencies
+            return sum(
+                row.commands
+                for row in rows
+                if (row.io_class, row.command) == ("background", "write")
+            )
+
+        await put(chunks, b"b", 8192)
+        assert background() == 0
+        async with anyio.create_task_group() as tasks:
+            with inject(ns, Fault.hold("read", count=1)) as held:
+                tasks.start_soon(chunks.get, b"a", bytearray(1000))
+                while not held.hits:
+                    await anyio.sleep(0.001)
+                await put(chunks, b"c", 8192)
+        assert background() == 2  # header and data; the journal waits for nobody
+        await put(chunks, b"d", 8192)
+        assert background() == 2
+
+
 @pytest.mark.parametrize("skip", [0, 1])
 async def test_a_cancelled_put_leaves_nothing(world: World, skip: int) -> None:
     """Cancelled while its bytes, or the journal, are on their way."""
