@@ -78,6 +78,8 @@ def told(results: list[T | UGDSError]) -> list[T | UGDSError]:
     and that frame knows the callers' buffers. Python 3.11 may crash where its collector
     finds a memoryview in a cycle.
     """
+    if set(map(type, results)) <= {int, bool}:  # the rule, at a tenth of the cost
+        return results
     for one in results:
         error: BaseException | None = one if isinstance(one, UGDSError) else None
         while error is not None and error.__traceback__ is not None:

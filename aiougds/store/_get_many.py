@@ -50,7 +50,7 @@ class Alike:
         try:
             index = slots.index
             found = [index[key] for key, _ in items]
-            (nbytes,) = {columns.lengths[slot] for slot in found}
+            (nbytes,) = set(map(columns.lengths.__getitem__, found))
             pool = slots.fitting(nbytes)
             (reg,) = {into._reg for _, into in items}  # type: ignore[attr-defined]
             sizes = {into.nbytes for _, into in items}  # type: ignore[attr-defined]
@@ -78,6 +78,7 @@ class Alike:
         for slot in self._slots:
             touch(slot)
         held = shard.hold_all(self._slots)
+        failed = False
         results: list[int | UGDSError]
         try:
             results = list(
@@ -90,12 +91,14 @@ class Alike:
                 )
             )
         except BatchError as error:
-            results = list(error.results)
+            failed, results = True, list(error.results)
         except UGDSError as error:
-            results = [error] * count
+            failed, results = True, [error] * count
         finally:
             shard.let_all_go(held)
-        hits = count - sum(isinstance(one, UGDSError) for one in results)
+        hits = count
+        if failed:
+            hits -= sum(isinstance(one, UGDSError) for one in results)
         shard.counts.gets += count
         shard.counts.hits += hits
         shard.counts.get_bytes += hits * nbytes

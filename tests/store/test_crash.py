@@ -36,4 +36,5 @@ def test_every_command(variant: Variant) -> None:
     skip = 0
     while asyncio.run(cut_at(variant, skip, seed=1000 + skip)):
         skip += 1
+    print(f"{variant.name}: {skip} cuts")
     assert skip > 100

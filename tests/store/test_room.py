@@ -257,6 +257,42 @@ async def test_failed_reads(world: World) -> None:
             await holds(chunks, b"1", 5000)
 
 
+async def test_restores_of_alike_chunks(world: World) -> None:
+    """What goes to C as numbers fails by itself, and holds its slots, too."""
+    async with (
+        opened(world, high=1, low=1, create=SMALL) as (ns, chunks),
+        ns.allocate(4 * 4096) as reg,
+    ):
+        keys = [b"%d" % n for n in range(chunks.capacity.slots)]
+        for key in keys:
+            await put(chunks, key, 4096)
+        items = [(keys[n], reg[n * 4096 : (n + 1) * 4096]) for n in range(4)]
+        fault = Fault.status("read", sct=2, sc=0x81, dnr=True, count=1)
+        with inject(ns, fault.on(skip=2)):
+            done = await chunks.get_many(items)
+        assert [one == 4096 for one in done] == [True, True, False, True]
+        assert isinstance(done[2], aiougds.MediaError)
+        counted = chunks.statistics()
+        assert (counted.gets, counted.hits) == (4, 3)
+        slot = chunks.chunk(keys[1]).slot
+        async with anyio.create_task_group() as tasks:
+            with inject(ns, Fault.hold("read", count=1)) as held:
+
+                async def restore() -> None:
+                    assert await chunks.get_many(items) == [4096] * 4
+
+                tasks.start_soon(restore)
+                while not held.hits:
+                    await anyio.sleep(0.001)
+                await chunks.delete(keys[1])
+                await put(chunks, b"new", 4096)
+                assert chunks.chunk(b"new").slot != slot
+        for n in range(4):
+            assert reg.view[n * 4096 : (n + 1) * 4096] == noise(keys[n], 4096)
+        await put(chunks, b"newer", 4096)
+        assert chunks.chunk(b"newer").slot == slot
+
+
 async def test_after_a_reset_it_has_to_be_opened_again(world: World) -> None:
     """What a volatile cache held may be lost, and nobody could tell."""
     async with world.open(emu={"volatile": 1}) as ns:
