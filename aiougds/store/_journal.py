@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import BrokenError, OperationTimeoutError
 from aiougds.store._checkpoint import Checkpoints
 from aiougds.store._disk import ALONE
+from aiougds.store._entries import Commit, Put
 from aiougds.store._errors import StoreBrokenError
 from aiougds.store._layout import BLOCK
 from aiougds.store._records import blocks_of, delete_record, journal_block, put_record
@@ -22,52 +23,11 @@ if TYPE_CHECKING:
     from aiougds._registration import Registration
     from aiougds._transfer import Clock
     from aiougds.store._disk import Disk
+    from aiougds.store._entries import Owner
     from aiougds.store._recovery import Recovered
     from aiougds.store._slots import Slots
 
 MOST_BLOCKS: Final = 16  # of one commit
-
-
-class Put:
-    """A chunk on its way to be seen."""
-
-    __slots__ = (
-        "abandoned", "checksum", "gen", "key", "kind", "length", "seen", "slot",
-        "ticket",
-    )  # fmt: skip
-
-    def __init__(self, key: bytes, slot: int, gen: int, length: int) -> None:
-        self.key = key
-        self.slot = slot
-        self.gen = gen
-        self.length = length
-        self.checksum = 0
-        self.kind = 0
-        self.seen = False  # published already: it becomes durable later
-        self.abandoned = False  # nobody waits for it any more: take it back
-        self.ticket = 0
-
-
-class _Commit:
-    """Blocks that are being written, and what they are about."""
-
-    __slots__ = ("blocks", "entries", "first", "has_data")
-
-    def __init__(
-        self, first: int, blocks: list[bytes], entries: list[Put | int], has_data: bool
-    ) -> None:
-        self.first = first
-        self.blocks = blocks
-        self.entries = entries
-        self.has_data = has_data
-
-
-class Owner(Protocol):
-    """Who is told what became durable."""
-
-    def published(self, put: Put) -> None: ...
-    def freed(self, slot: int) -> None: ...
-    def committed(self) -> None: ...
 
 
 class Journal:
@@ -106,7 +66,7 @@ class Journal:
         self.writing = 0
         """Puts whose bytes are on their way to the device."""
         self.busy = False
-        self._unfinished: _Commit | None = None
+        self._unfinished: Commit | None = None
         self.broken: BrokenError | None = None
         self.commits = 0
         self.blocks = 0
@@ -268,7 +228,7 @@ class Journal:
         await points.advance(0, clock)
         self._tail = points.last.replay_from
 
-    def _gather(self) -> _Commit:
+    def _gather(self) -> Commit:
         pending = self._pending
         records = [record for record, _ in islice(pending, MOST_BLOCKS * 128)]
         blocks: list[bytes] = []
@@ -279,11 +239,11 @@ class Journal:
             taken += len(part)
         entries = [pending.popleft()[1] for _ in range(taken)]
         has_data = any(type(entry) is Put for entry in entries)
-        commit = _Commit(self.head, blocks, entries, has_data)
+        commit = Commit(self.head, blocks, entries, has_data)
         self.head += len(blocks)
         return commit
 
-    def _finish(self, commit: _Commit) -> None:
+    def _finish(self, commit: Commit) -> None:
         self.commits += 1
         self.blocks += len(commit.blocks)
         self.done += len(commit.entries)

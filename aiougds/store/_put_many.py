@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import BatchError, BrokenError, UGDSError
-from aiougds.store._journal import Put
+from aiougds.store._entries import Put
 from aiougds.store._memory import is_aligned, registered
 from aiougds.store._puts import (
     LAZY_MOST,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import BatchError, BrokenError
 from aiougds._ffi import lib
+from aiougds.store._entries import Put
 from aiougds.store._errors import ChunkTooLargeError
-from aiougds.store._journal import Put
 from aiougds.store._layout import BLOCK
 from aiougds.store._memory import (
     checksum,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import OperationTimeoutError
 from aiougds.store._disk import ALONE
+from aiougds.store._entries import Put
 from aiougds.store._errors import ChunkPinnedError, StoreFullError
-from aiougds.store._journal import Journal, Put
+from aiougds.store._journal import Journal
 from aiougds.store._policy import Never
 from aiougds.store._statistics import Counts
 

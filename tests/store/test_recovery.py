@@ -17,7 +17,7 @@ from store.tools import LAYOUT, holds, opened, put
 
 import aiougds
 from aiougds import store as st
-from aiougds.store._journal import Put
+from aiougds.store._entries import Put
 from aiougds.store._layout import BLOCK
 
 KEYS = 1_000_000
