@@ -16,3 +16,5 @@ html_title = f"aiougds {version}"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 myst_heading_anchors = 3
+# A name that both interfaces have (Namespace, Registration) is told apart by its page.
+suppress_warnings = ["ref.python"]
