@@ -6,6 +6,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 import aiougds._open
 from aiougds._errors import (
     BrokenError,
@@ -126,15 +128,22 @@ class Mount:
     async def end(self, shards: list[Shard], clock: Clock) -> None:
         """Make everything durable, and close."""
         try:
-            # What a device does not take any more is left as after a loss of power.
-            with suppress(BrokenError, StoreError):
-                for shard in shards:
+            for shard in shards:
+                # What a device takes no more is left as after a loss of power.
+                with suppress(BrokenError, StoreError):
                     await shard.journal.end(clock)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Give everything back; what the device may still touch, when it is done."""
+        """Give everything back; what the device may still touch, when it is done.
+
+        Cancelled, too: nobody else would.
+        """
+        with anyio.CancelScope(shield=True):
+            await self._close()
+
+    async def _close(self) -> None:
         busy: ControllerBusyError | None = None
         for memory in self._memory:
             await memory.abandon_off_loop()

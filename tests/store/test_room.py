@@ -293,6 +293,18 @@ async def test_restores_of_alike_chunks(world: World) -> None:
         assert chunks.chunk(b"newer").slot == slot
 
 
+async def test_leaving_in_a_cancelled_scope_closes_it(world: World) -> None:
+    async with world.open() as ns:
+        with anyio.CancelScope() as scope:
+            async with st.open([ns], create=SMALL) as chunks:
+                await put(chunks, b"a", 5000)
+                scope.cancel()
+                await anyio.sleep(1)
+        assert chunks.closed
+        async with st.open([ns]) as chunks:
+            await holds(chunks, b"a", 5000)
+
+
 async def test_after_a_reset_it_has_to_be_opened_again(world: World) -> None:
     """What a volatile cache held may be lost, and nobody could tell."""
     async with world.open(emu={"volatile": 1}) as ns:
