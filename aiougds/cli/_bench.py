@@ -37,6 +37,9 @@ suites:
   stream   in the order of a GPU stream, and beside its work   (4.4)
   poll     polling against interrupts: latency and processor   (4.5)
 
+peers (pip install 'aiougds[peers]'):
+  to_thread, preadv, aiofiles, caio-aio, caio-uring, pyaio; with --device cufile, kvikio
+
 examples:
   aiougds bench --suite all --quick
   aiougds bench --suite sync,batch --json run.json --plot figures

@@ -11,9 +11,12 @@ from array import array
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import aiougds
+from aiougds.cli._suites import fresh
 from aiougds.cli._suites.gpu_peers import GPU_PEERS
 from aiougds.cli._suites.movers import Shape
 from aiougds.cli._suites.peers import HOST_PEERS, Peer
@@ -124,6 +127,31 @@ def test_what_peers_of_gpus_say() -> None:
         assert peer.why_not(replace(on, writes=True)) == "is compared in reads only"
 
 
+@pytest.mark.parametrize("rw", ["read", "write"])
+def test_a_fresh_process_opens_one_controller(
+    rw: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"emu:{tmp_path}/data?size=1MiB"
+    opened: list[str] = []
+    real = aiougds.open
+
+    def counting(address: str, **keywords: Any) -> Any:  # noqa: ANN401
+        opened.append(keywords["mode"])
+        return real(address, **keywords)
+
+    monkeypatch.setattr(aiougds, "open", counting)
+    place = Place(
+        address=address, path=f"{tmp_path}/data", writes=rw == "write", span=1 << 20
+    )
+    side = side_named("aiougds inline")
+    found = asyncio.run(fresh.setup(side, place))
+    assert opened == ["inline"]
+    assert found["total"] >= found["open"] > 0
+    more = {"size": 4096, "batch": 4, "rw": rw, "total": 1 << 18}
+    assert asyncio.run(fresh.batches(side, place, **more))["first"] > 0  # type: ignore[arg-type]
+    assert opened == ["inline"] * 2
+
+
 def test_what_we_say() -> None:
     assert [side.name for side in our_sides(("poll", "inline"))] == [
         "aiougds inline", "aiougds poll"
@@ -131,7 +159,8 @@ def test_what_we_say() -> None:
     spinning = SpinningSide()
     assert not spinning.why_not(FILE)
     assert "opened once" in spinning.why_not(DRIVE)
-    assert "written by one" in spinning.why_not(replace(FILE, writes=True))
+    assert "opened once" in spinning.why_not(replace(FILE, writes=True))
+    assert not spinning.why_not(Place(address="emu:?size=1MiB", writes=True))
 
 
 @pytest.mark.parametrize("peer", HOST_PEERS, ids=lambda peer: peer.name)

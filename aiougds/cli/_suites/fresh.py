@@ -15,10 +15,16 @@ from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-import aiougds
 from aiougds.cli._common import run_on
-from aiougds.cli._suites.movers import Shape
-from aiougds.cli._suites.sides import Place, Side, side_named
+from aiougds.cli._suites.movers import Shape, our_mover
+from aiougds.cli._suites.sides import (
+    OurSide,
+    Place,
+    Side,
+    own_namespace,
+    several,
+    side_named,
+)
 
 if TYPE_CHECKING:
     from aiougds import Namespace
@@ -73,15 +79,17 @@ async def setup(side: Side, place: Place) -> Mapping[str, float]:
     shape = Shape(size=FIRST_BYTES)
     side.why_not(place)  # imports what it needs, which is no set-up
     start = perf_counter_ns()
-    if not side.ours:
+    if not isinstance(side, OurSide):
         async with side.opened(place, None, shape) as mover:
             opened = registered = perf_counter_ns()
             await mover.steps(0).read(0)
             end = perf_counter_ns()
     else:
-        async with _open(place) as ns:
+        async with own_namespace(place, side.mode) as ns:
             opened = perf_counter_ns()
-            async with side.opened(place, ns, shape) as mover:
+            async with our_mover(
+                ns, shape, writes=place.writes, device=place.device
+            ) as mover:
                 registered = perf_counter_ns()
                 await mover.steps(0).read(0)
                 end = perf_counter_ns()
@@ -99,8 +107,8 @@ async def batches(
 ) -> Mapping[str, float]:
     """Move ``total`` bytes in batches, one after another; the first one counts too."""
     shape = Shape(size=size, batch=batch)
-    if side.ours:
-        async with _open(place) as ns:
+    if isinstance(side, OurSide) and not several(place):
+        async with own_namespace(place, side.mode) as ns:
             return await _batches(side, place, ns, shape, rw, total)
     return await _batches(side, place, None, shape, rw, total)
 
@@ -130,10 +138,6 @@ async def _batches(
         "first": first / 1e3,
         "later": median(later) / 1e3,
     }
-
-
-def _open(place: Place) -> aiougds.Opening[Namespace]:
-    return aiougds.open(place.address, nsid=place.nsid, readonly=not place.writes)
 
 
 WORK: Final[dict[str, Callable[..., Awaitable[Mapping[str, float]]]]] = {

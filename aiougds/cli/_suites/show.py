@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 from aiougds.cli._suites.record import UNITS
@@ -28,6 +29,12 @@ TITLES: Final = {
     "pipelined": "All enqueued, then waited for",
 }
 STAGES: Final = ("import", "open", "register", "first_read", "total")
+
+
+def note(text: str) -> None:
+    """Say at a terminal what goes on; the next line of the report covers it."""
+    if sys.stderr.isatty():
+        print(f"\r{text}\x1b[K\r", end="", file=sys.stderr, flush=True)
 
 
 def show_suite(console: Console, record: SuiteRecord, shown: Sequence[str]) -> None:

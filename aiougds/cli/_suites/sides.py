@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import aiougds
 from aiougds._guard import is_embedded, makes_it
-from aiougds._options import MODES
+from aiougds._options import MODES, OpenKeywords
 from aiougds.cli._suites.gpu_peers import GPU_PEERS
 from aiougds.cli._suites.movers import Mover, Shape, our_mover
 from aiougds.cli._suites.peers import HOST_PEERS
@@ -91,6 +91,11 @@ class OurSide:
         self._mode: Mode = mode
 
     @property
+    def mode(self) -> Mode:
+        """Its completion mode."""
+        return self._mode
+
+    @property
     def ours(self) -> bool:
         """It is one of us."""
         return True
@@ -120,16 +125,39 @@ class OurSide:
     async def opened(
         self, place: Place, ns: Namespace | None, shape: Shape
     ) -> AsyncIterator[Mover]:
-        """Open a handle of that mode, and registered memory."""
-        assert ns is not None
-        handle = ns.using(mode=self._mode)
-        try:
-            async with our_mover(
-                handle, shape, writes=place.writes, device=place.device
-            ) as mover:
-                yield mover
-        finally:
-            await handle.aclose()
+        """Open it, and registered memory.
+
+        A controller of its own where there can be several, so that threads that one
+        mode needs do not run beside another; else a handle.
+        """
+        async with AsyncExitStack() as stack:
+            if several(place):
+                own = await stack.enter_async_context(own_namespace(place, self._mode))
+            else:
+                assert ns is not None
+                own = ns.using(mode=self._mode)
+                stack.push_async_callback(own.aclose)
+            yield await stack.enter_async_context(
+                our_mover(own, shape, writes=place.writes, device=place.device)
+            )
+
+
+def several(place: Place) -> bool:
+    """Whether the address can be opened more than once."""
+    return is_embedded(place.address) and not (place.writes and place.path)
+
+
+def own_namespace(
+    place: Place, mode: Mode, spin_us: float | None = None
+) -> aiougds.Opening[Namespace]:
+    """Open a controller for one side."""
+    keywords: OpenKeywords = {
+        "mode": mode,
+        "readonly": not (place.writes or makes_it(place.address)),
+    }
+    if spin_us is not None:
+        keywords["spin_us"] = spin_us
+    return aiougds.open(place.address, nsid=place.nsid, **keywords)
 
 
 class SpinningSide:
@@ -153,14 +181,12 @@ class SpinningSide:
 
     def why_not(self, place: Place) -> str:
         """Return why it cannot run there; "" if it can."""
-        if not is_embedded(place.address):
-            return (
-                "needs a second controller, and a device is opened once: run it alone "
-                "with AIOUGDS_SPIN_US=1000 and --modes inline"
-            )
-        if place.writes and place.path:
-            return "needs a second controller, and a file is written by one"
-        return ""
+        if several(place):
+            return ""
+        return (
+            "needs a second controller, and this is opened once: run it alone with "
+            "AIOUGDS_SPIN_US=1000 and --modes inline"
+        )
 
     @asynccontextmanager
     async def opened(
@@ -169,12 +195,9 @@ class SpinningSide:
         """Open the controller, and registered memory."""
         del ns
         async with (
-            aiougds.open(
-                place.address, nsid=place.nsid, mode="inline", spin_us=SPIN_US,
-                readonly=not (place.writes or makes_it(place.address)),
-            ) as own,
+            own_namespace(place, "inline", SPIN_US) as own,
             our_mover(own, shape, writes=place.writes, device=place.device) as mover,
-        ):  # fmt: skip
+        ):
             yield mover
 
 

@@ -20,9 +20,11 @@ from aiougds.cli._suites.peers import Peer
 from aiougds.cli._suites.place import device
 from aiougds.cli._suites.record import SuiteRecord, cell
 from aiougds.cli._suites.scene import opened
+from aiougds.cli._suites.show import note
 from aiougds.cli._suites.sides import OURS
 from aiougds.cli._suites.stream import stream
 from aiougds.cli._suites.turns import turns
+from aiougds.cli._units import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +73,7 @@ def look(run: Run) -> None:
 def setup(run: Run) -> None:
     """Fresh processes, by turns."""
     look(run)
+    note("setup: fresh processes")
     place = replace(run.place, writes=False)
 
     def measure(side: Side) -> Mapping[str, float]:
@@ -119,6 +122,7 @@ def _in_process(run: Run, shapes: product[tuple[Rw, int, int]]) -> None:
         async with opened(run.settings, run.place) as ns:
             run.record.device = device(ns, run.place)
             for rw, size, tasks in shapes:
+                note(f"{run.record.name}: {rw} {as_bytes(size)}, {tasks} at once")
                 run.record.cells += await compare(
                     run.sides,
                     run.place,
@@ -137,6 +141,7 @@ def batch(run: Run) -> None:
     look(run)
     grid = run.settings.grid
     for rw, size, count in product(run.settings.rw, grid.batch_sizes, grid.batches):
+        note(f"batch: {rw} {as_bytes(size)} x {count}")
 
         def measure(
             side: Side, rw: str = rw, size: int = size, count: int = count
