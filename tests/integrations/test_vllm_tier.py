@@ -168,7 +168,7 @@ def test_the_scheduler_is_never_kept_waiting(tiers: Callable[..., Tier]) -> None
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
-    with pytest.raises(aiougds.OptionError, match="no option 'adresses'"):
-        Tier(tmp_path, adresses="emu:")
+    with pytest.raises(aiougds.OptionError, match="no option 'address'"):
+        Tier(tmp_path, address="emu:")
     with pytest.raises(aiougds.OptionError, match="leave it out"):
         Tier(tmp_path, slot_bytes=4096)
