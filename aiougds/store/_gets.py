@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import BatchError, RangeError
 from aiougds._ffi import lib
+from aiougds._transfer import refuse_as_target
 from aiougds.store._errors import ChunkCorruptError, ChunkNotFoundError
 from aiougds.store._layout import BLOCK
 from aiougds.store._memory import (
@@ -53,6 +54,7 @@ class Reading:
                 f"get: the chunk {key!r} has {length} bytes, the memory "
                 f"{target.nbytes}; chunk(key).nbytes tells how many are needed"
             )
+        refuse_as_target(target._reg.memory)
         self.key = key
         self.slot = slot
         self.gen = columns.gens[slot]

@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 
 Devices = "Iterable[str | Namespace]"
 # One store at a time uses a namespace: its lock is of the process, not of the store.
-_in_use: Final[set[tuple[int, int, int]]] = set()
+Claim = tuple[int, int, int, int]  # controller, namespace, first byte, behind the last
+_in_use: Final[set[Claim]] = set()
+
+
+def _overlap(one: Claim, other: Claim) -> bool:
+    return one[:2] == other[:2] and one[2] < other[3] and other[2] < one[3]
 
 
 class Mount:
@@ -53,7 +58,7 @@ class Mount:
         self._owned: list[Namespace] = []
         self._handles: list[Namespace] = []
         self._memory: list[Registration] = []
-        self._claims: list[tuple[int, int, int]] = []
+        self._claims: list[Claim] = []
 
     async def add(
         self, devices: Iterable[str | Namespace], options: OpenKeywords
@@ -73,11 +78,11 @@ class Mount:
                 raise OptionError(
                     f"{device!r}: a device of a store is an address or a Namespace"
                 )
-            claim = (id(ns._device), ns.nsid, ns._base)
-            if claim in _in_use:
+            claim = (id(ns._device), ns.nsid, ns._base, ns._base + ns.size)
+            if any(_overlap(claim, other) for other in _in_use):
                 raise BusyError(
                     f"a store of this process uses namespace {ns.nsid} of {address} "
-                    "already; close that first"
+                    "already, or a part of it; close that first"
                 )
             _in_use.add(claim)
             self._claims.append(claim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aiougds._completion import current_home
 from aiougds._errors import OptionError, ReadOnlyError
@@ -13,7 +13,7 @@ from aiougds._open import Opening
 from aiougds._options import one_of
 from aiougds.store._checksum import compute, kind_of
 from aiougds.store._errors import OccupiedError, StoreFormatError
-from aiougds.store._layout import BLOCK, MAGIC, plan, unpack
+from aiougds.store._layout import BLOCK, MAGIC, Layout, plan, unpack
 from aiougds.store._mount import Mount
 from aiougds.store._policy import make_policy
 from aiougds.store._records import CheckpointHead
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from aiougds._namespace import Namespace
     from aiougds._options import IoClass, OpenKeywords
     from aiougds.store._checksum import Checksum
-    from aiougds.store._layout import Layout, Place, Superblock
+    from aiougds.store._layout import Place, Superblock
     from aiougds.store._policy import Eviction
 
     Devices = Iterable[str | Namespace]
 
 Flush = Literal["put", "lazy"]
+EMPTY_BYTES: Final = 1 << 20  # that are looked at: the journal begins there
 
 
 class StoreInfo(NamedTuple):
@@ -103,6 +104,22 @@ async def _guard(ns: Namespace, address: str, serial: str | None) -> None:
         raise OccupiedError(why)
 
 
+async def _refuse_bytes(ns: Namespace, address: str) -> None:
+    """Refuse what nobody asked to lose: a store without its superblock, or anything."""
+    nbytes = min(EMPTY_BYTES, ns.size // ns.lba_bytes * ns.lba_bytes)
+    if not nbytes:
+        return  # too small for a store: refused with the reason
+    async with ns.allocate(nbytes) as reg:
+        await ns.read(reg, offset=0)
+        if bytes(reg.view).count(0) == nbytes:
+            return
+    raise OccupiedError(
+        f"{address} is not empty: its first {nbytes >> 10} KiB are not all zero, and "
+        "create= makes a store only where there is nothing; if what is there may be "
+        "lost, use aiougds.store.format() or `aiougds store format`"
+    )
+
+
 async def _format(mount: Mount, layout: Layout) -> list[Superblock]:
     uuid, members = os.urandom(16), len(mount.namespaces)
     planned = [
@@ -143,7 +160,7 @@ def open(  # noqa: A001
     ``devices`` are addresses, which it opens with ``open_options`` and closes, and
     open namespaces, which stay open; all devices of the store, in any order. With
     ``create``, devices that hold nothing at all are formatted first (a real device
-    needs its ``serial`` for that).
+    needs its ``serial`` for that); OccupiedError where their first MiB is not zeros.
 
     ``eviction`` is ``lru``, ``arc``, or None: a put without room is a StoreFullError.
     When a put takes the last of ``high`` (a share of the slots of one size on one
@@ -170,11 +187,14 @@ def _check(how: _How) -> int:
     """Check what can be checked without a device; return the kind of checksum."""
     one_of("flush", how.flush, ("put", "lazy"))
     make_policy(how.eviction, 1)
-    if not 0 < how.low <= how.high <= 1:
+    shares = all(isinstance(share, (int, float)) for share in (how.low, how.high))
+    if not shares or not 0 < how.low <= how.high <= 1:
         raise OptionError(
-            f"low={how.low}, high={how.high}: watermarks are shares of the slots, "
+            f"low={how.low!r}, high={how.high!r}: watermarks are shares of the slots, "
             "0 < low <= high <= 1"
         )
+    if how.create is not None and not isinstance(how.create, Layout):
+        raise OptionError(f"create={how.create!r}: give a Layout, or None")
     kind = kind_of(how.checksum)
     if kind:
         compute(kind)
@@ -222,6 +242,7 @@ async def superblocks_of(
         for address, ns in mount.namespaces:
             # A serial number is no leave to overwrite here, only to write at all.
             await _guard(ns, address, None if address.startswith("emu:") else serial)
+            await _refuse_bytes(ns, address)
         return await _format(mount, create)
     found = [
         unpack(block, address)
