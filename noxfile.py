@@ -21,6 +21,7 @@ nox.options.sessions = ["tests", "lint", "typecheck", "native"]
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
+RUNS_ON = PROJECT["project"]["dependencies"]
 SANITIZERS = ("none", "address,undefined", "thread")
 # What a busy machine made late gets a second chance, and is named: RERUN lines are
 # worth a look, for a test that is right only most of the time has found something.
@@ -173,20 +174,57 @@ def vm(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", much, *paths, *args, env=SAFE)
 
 
-@nox.session(default=False, venv_params=["--system-site-packages"])
+def taken(args: list[str], name: str) -> str:
+    """Take an option's value out of arguments; "" where it is not there."""
+    if name not in args:
+        return ""
+    at = args.index(name)
+    value = args[at + 1]
+    del args[at : at + 2]
+    return value
+
+
+def collect(session: nox.Session, wheels: str, python: str, names: list[str]) -> None:
+    """Gather what ``gpu`` needs on a machine without network and compiler."""
+    pip = ["python", "-m", "pip"]
+    session.run(*pip, "wheel", "-q", "--no-deps", "-w", wheels, str(ROOT))
+    version = [
+        "--only-binary",
+        ":all:",
+        *(["--python-version", python] if python else []),
+    ]
+    session.run(*pip, "download", "-q", *version, "-d", wheels, *names)
+
+
+@nox.session(default=False, venv_backend="venv", venv_params=["--system-site-packages"])
 def gpu(session: nox.Session) -> None:
     """The GPU tests on a real NVIDIA GPU; the bars beside cuFile (``-- --bars``).
 
-    With the torch, CuPy and KvikIO of the machine.
+    With the torch, CuPy and KvikIO of the machine. ``-- --collect DIR --for 3.12``
+    gathers what a machine needs that has no network and no compiler (by names behind
+    it: only these, as the rest is there); there, ``-- --wheels DIR`` installs from
+    that. ``-- --soft`` runs on the software GPU, which takes a compiler.
     """
-    session.install(*group("test"))
-    install_wheel(session)
-    args = [word for word in session.posargs if word != "--bars"]
-    if "--bars" in session.posargs:
+    args = list(session.posargs)
+    gathered, python = taken(args, "--collect"), taken(args, "--for")
+    if gathered:
+        collect(session, gathered, python, args or ["nox", *group("gpu"), *RUNS_ON])
+        return
+    wheels = taken(args, "--wheels")
+    flags = {"--bars", "--soft"} & set(args)
+    args = [word for word in args if word not in flags]
+    needed = group("test" if "--soft" in flags else "gpu")
+    if wheels:
+        session.install("--no-index", "--find-links", wheels, *needed, "aiougds")
+    else:
+        session.install(*needed)
+        install_wheel(session)
+    if "--bars" in flags:
         session.run("python", "-P", str(ROOT / "tests/gpu/bars.py"), *args, env=SAFE)
         return
+    where = [] if "--soft" in flags else ["--real-gpu"]
     paths = [] if any(word.startswith("tests/gpu") for word in args) else ["tests/gpu"]
-    session.run("python", "-m", "pytest", "--real-gpu", *paths, *args, env=SAFE)
+    session.run("python", "-m", "pytest", *where, *paths, *args, env=SAFE)
 
 
 @nox.session(default=False)
