@@ -9,6 +9,7 @@
 #include "nvme/batch.h"
 #include "nvme/check.h"
 #include "nvme/spin.h"
+#include "nvme/turns.h"
 
 #define BATCH_SPIN_ITEM_NS 60 /* what looking longer may cost for each item sent */
 #define BATCH_SPIN_MOST_NS (50 * NSEC_PER_USEC)
@@ -261,20 +262,23 @@ static void undo(struct nvme_batch *b, uint32_t filled, struct run *r)
 struct chain {
 	struct nvme_op *first, *last, **tail;
 	uint32_t n;
-	uint8_t flow, qp;
+	uint8_t flow, qp, turn;
 };
 
-static void chain_begin(struct chain *c, const struct nvme_lane *l, uint8_t flow)
+static void chain_begin(struct chain *c, struct nvme_lane *l, uint8_t flow, const struct nvme_chan *ch,
+			const struct nvme_ns *ns)
 {
 	c->flow = flow == NVME_FLOW_NORMAL && l->pair[NVME_FLOW_BATCH] ? NVME_FLOW_BATCH : flow;
 	c->qp = l->pair[c->flow];
-	c->tail = l->pending[c->flow].tail;
+	c->turn = nvme_turn_of(l, c->flow, ch, ns);
+	c->tail = nvme_turn_list(l, c->flow, c->turn)->tail;
 }
 
 static inline void chain_add(struct chain *c, struct nvme_op *op)
 {
 	op->flow = c->flow;
 	op->qp = c->qp;
+	nvme_op_set_turn(op, c->turn);
 	op->next = NULL;
 	op->pprev = c->tail;
 	nvme_op_set(op, NVME_OP_QUEUED);
@@ -328,8 +332,8 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 	now = now_ns();
 	if (direct) { /* items are filled and queued in one go: whoever looks at the batch does so under the lock */
 		owner_lock(&l->lock);
-		chain_begin(&light, l, flow);
-		chain_begin(&heavy, l, NVME_FLOW_BULK);
+		chain_begin(&light, l, flow, ch, ns);
+		chain_begin(&heavy, l, NVME_FLOW_BULK, ch, ns);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct nvme_op *op = &b->ops[b->free_idx[b->free_n - 1 - i]];

@@ -5,6 +5,7 @@
  */
 #include "nvme/batch.h"
 #include "nvme/check.h"
+#include "nvme/turns.h"
 
 #define SEND 32
 
@@ -227,7 +228,7 @@ int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32
 		uint32_t done = 0;
 
 		owner_lock(&l->lock);
-		if (quick && nbytes <= ns->max_bytes && !l->pending[kept].head && !l->failed &&
+		if (quick && nbytes <= ns->max_bytes && !nvme_turns_first(l, kept) && !l->failed &&
 		    l->qp[idx]->ops->submit_run) {
 			common_init(&common, b, ns, m, &a, cookie0, kept, idx, true);
 			done = send_now(l, &common, &a, n, now);

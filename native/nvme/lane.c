@@ -6,6 +6,7 @@
 #include "nvme/end.h"
 #include "nvme/retry.h"
 #include "nvme/trace.h"
+#include "nvme/turns.h"
 #include "support/probe.h"
 
 #define PUMP 32 /* commands built before they are handed on */
@@ -23,11 +24,15 @@ static inline uint8_t pick(const struct nvme_lane *l, const struct nvme_op *op)
 void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op)
 {
 	struct nvme_fifo *f;
+	uint8_t turn;
 
 	/* kept: another pair may be leased while the operation waits */
 	op->flow = pick(l, op);
 	op->qp = l->pair[op->flow];
-	f = &l->pending[op->flow];
+	turn = nvme_turn_of(l, op->flow, op->chan, op->ns);
+	nvme_op_set_turn(op, turn);
+	nvme_turn_begins(l, op->flow, turn);
+	f = nvme_turn_list(l, op->flow, turn);
 	op->next = NULL;
 	op->pprev = f->tail;
 	*f->tail = op;
@@ -44,8 +49,9 @@ void nvme_lane_queue(struct nvme_lane *l, struct nvme_op *op)
 void nvme_lane_splice(struct nvme_lane *l, enum nvme_flow flow, struct nvme_op *first, struct nvme_op *last,
 		      uint32_t n)
 {
-	struct nvme_fifo *f = &l->pending[flow];
+	struct nvme_fifo *f = nvme_turn_list(l, flow, nvme_op_turn(first));
 
+	nvme_turn_begins(l, flow, nvme_op_turn(first));
 	*f->tail = first;
 	f->tail = &last->next;
 	nvme_lane_add_queued(l, n);
@@ -62,7 +68,8 @@ void nvme_lane_unqueue(struct nvme_lane *l, struct nvme_op *op)
 	if (op->next)
 		op->next->pprev = op->pprev;
 	else
-		l->pending[op->flow].tail = op->pprev;
+		nvme_turn_list(l, op->flow, nvme_op_turn(op))->tail = op->pprev;
+	nvme_turn_ends(l, op->flow, nvme_op_turn(op));
 	nvme_lane_add_queued(l, (uint32_t)-1);
 	if (unlikely(op->flags & NVME_OPF_HEAVY))
 		nvme_sched_count(l);
@@ -214,16 +221,18 @@ bool nvme_lane_send(struct nvme_lane *l, struct nvme_op *op, bool hold)
 	return true;
 }
 
-static uint32_t pump_one(struct nvme_lane *l, uint32_t flow, int64_t now, bool hold)
+/* At most @most commands, or some more. */
+static uint32_t pump_one(struct nvme_lane *l, struct nvme_fifo *f, uint32_t flow, uint32_t most, int64_t now,
+			 bool hold)
 {
-	struct nvme_fifo *f = &l->pending[flow];
 	const uint8_t idx = f->head->qp;
 	struct nvme_qpair *qp = l->qp[idx];
 	struct nvme_io ios[PUMP];
 	uint32_t total = 0;
 
-	while (f->head && f->head->qp == idx) {
-		uint32_t n = 0, sent, max = min_u32(PUMP, nvme_lane_space(l, qp, flow));
+	while (f->head && f->head->qp == idx && total < most) {
+		uint32_t n = 0, sent,
+			 max = min_u32(min_u32(PUMP, most - total), nvme_lane_space(l, qp, flow));
 		struct nvme_op *op = f->head;
 
 		while (n < max && op && op->qp == idx) {
@@ -250,27 +259,6 @@ static uint32_t pump_one(struct nvme_lane *l, uint32_t flow, int64_t now, bool h
 	return total;
 }
 
-uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold)
-{
-	uint32_t total = 0;
-	bool heavy;
-
-	if (unlikely(l->failed))
-		return 0;
-	heavy = l->pending[NVME_FLOW_BULK].head || l->pending[NVME_FLOW_BACKGROUND].head;
-	if (unlikely(heavy))
-		total += nvme_sched_floor(l, now, hold);
-	if (unlikely(l->pending[NVME_FLOW_LATENCY].head))
-		total += pump_one(l, NVME_FLOW_LATENCY, now, hold);
-	if (l->pending[NVME_FLOW_NORMAL].head)
-		total += pump_one(l, NVME_FLOW_NORMAL, now, hold);
-	if (l->pending[NVME_FLOW_BATCH].head)
-		total += pump_one(l, NVME_FLOW_BATCH, now, hold);
-	if (unlikely(heavy))
-		total += nvme_sched_pump(l, now, hold);
-	return total;
-}
-
 /* The next one's turn. */
 static void to_the_end(struct nvme_fifo *f, struct nvme_op *op)
 {
@@ -282,10 +270,9 @@ static void to_the_end(struct nvme_fifo *f, struct nvme_op *op)
 	f->tail = &op->next;
 }
 
-uint32_t nvme_lane_pump_turns(struct nvme_lane *l, enum nvme_flow flow, uint32_t most, uint32_t chunk,
-			      int64_t now, bool hold)
+static uint32_t pump_chunks(struct nvme_lane *l, struct nvme_fifo *f, enum nvme_flow flow, uint32_t most,
+			    uint32_t chunk, int64_t now, bool hold)
 {
-	struct nvme_fifo *f = &l->pending[flow];
 	uint32_t total = 0, sent = 0, n = 0;
 
 	while (f->head && total < most && sent == n) {
@@ -321,6 +308,69 @@ uint32_t nvme_lane_pump_turns(struct nvme_lane *l, enum nvme_flow flow, uint32_t
 		nvme_lane_sent(l, qp, sent, hold);
 	}
 	return total;
+}
+
+/* The lists of @flow in turns; @most commands at most, of @chunk bytes where the flow is a heavy one. */
+static uint32_t pump_fairly(struct nvme_lane *l, enum nvme_flow flow, uint32_t most, uint32_t chunk,
+			    int64_t now, bool hold)
+{
+	struct nvme_turns *t = l->turns;
+	uint32_t total = 0;
+
+	for (uint32_t empty = 0; total < most && empty <= NVME_TURNS;) {
+		uint32_t turn = t->cursor[flow], n;
+		struct nvme_fifo *f = nvme_turn_list(l, flow, turn);
+
+		t->cursor[flow] = turn < NVME_TURNS ? turn + 1 : 0;
+		if (!f->head) {
+			empty++;
+			continue;
+		}
+		n = flow < NVME_FLOW_BULK
+			    ? pump_one(l, f, flow, min_u32(NVME_TURN_COMMANDS, most - total), now, hold)
+			    : pump_chunks(l, f, flow, 1, chunk, now, hold);
+		nvme_turn_ends(l, flow, turn);
+		if (!n) { /* there is no room: when there is, it comes first */
+			t->cursor[flow] = turn;
+			break;
+		}
+		total += n;
+		empty = 0;
+	}
+	return total;
+}
+
+static inline uint32_t pump_flow(struct nvme_lane *l, enum nvme_flow flow, int64_t now, bool hold)
+{
+	if (unlikely(nvme_turns_any(l, flow)))
+		return pump_fairly(l, flow, UINT32_MAX, 0, now, hold);
+	return l->pending[flow].head ? pump_one(l, &l->pending[flow], flow, UINT32_MAX, now, hold) : 0;
+}
+
+uint32_t nvme_lane_pump(struct nvme_lane *l, int64_t now, bool hold)
+{
+	uint32_t total = 0;
+	bool heavy;
+
+	if (unlikely(l->failed))
+		return 0;
+	heavy = nvme_turns_first(l, NVME_FLOW_BULK) || nvme_turns_first(l, NVME_FLOW_BACKGROUND);
+	if (unlikely(heavy))
+		total += nvme_sched_floor(l, now, hold);
+	total += pump_flow(l, NVME_FLOW_LATENCY, now, hold);
+	total += pump_flow(l, NVME_FLOW_NORMAL, now, hold);
+	total += pump_flow(l, NVME_FLOW_BATCH, now, hold);
+	if (unlikely(heavy))
+		total += nvme_sched_pump(l, now, hold);
+	return total;
+}
+
+uint32_t nvme_lane_pump_turns(struct nvme_lane *l, enum nvme_flow flow, uint32_t most, uint32_t chunk,
+			      int64_t now, bool hold)
+{
+	if (likely(!nvme_turns_any(l, flow)))
+		return pump_chunks(l, &l->pending[flow], flow, most, chunk, now, hold);
+	return pump_fairly(l, flow, most, chunk, now, hold);
 }
 
 void nvme_lane_kick(struct nvme_lane *l)

@@ -36,6 +36,8 @@ struct nvme_puts {
 	uint32_t nr_map, nr_ns;
 };
 
+struct nvme_turns;
+
 struct nvme_lane {
 	struct owner_lock lock;
 	struct nvme_ctrl *ctrl;
@@ -43,6 +45,7 @@ struct nvme_lane {
 	uint32_t nr_qp;
 	uint8_t pair[NVME_FLOWS]; /* where what is queued now is to be sent */
 	struct nvme_fifo pending[NVME_FLOWS];
+	struct nvme_turns *turns; /* lists beside these; NULL: there was no need yet */
 	struct nvme_sink *sink;
 	struct nvme_op *want; /* the owner spins for this one: it is not handed over */
 	bool gather; /* the owner is the only one to see ends before the call is over: puts may wait */

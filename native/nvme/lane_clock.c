@@ -3,6 +3,7 @@
 #include "nvme/chan.h"
 #include "nvme/end.h"
 #include "nvme/retry.h"
+#include "nvme/turns.h"
 #include "nvme/tally.h"
 
 #define TICK_NS (40 * NSEC_PER_MSEC)
@@ -182,8 +183,8 @@ void nvme_lane_fail(struct nvme_lane *l)
 	if (first)
 		l->fail_err = nvme_ctrl_check(l->ctrl) ?: -EHOSTDOWN;
 	for (uint32_t i = 0; i < NVME_FLOWS; i++)
-		while (l->pending[i].head)
-			nvme_lane_abandon(l, l->pending[i].head, l->fail_err);
+		while ((op = nvme_turns_first(l, i)))
+			nvme_lane_abandon(l, op, l->fail_err);
 	while ((op = nvme_retry_first(l)))
 		nvme_lane_abandon(l, op, l->fail_err);
 	for (uint32_t i = 0; first && i < l->nr_qp; i++)
@@ -225,8 +226,8 @@ void nvme_lane_forget(struct nvme_lane *l, int err)
 	for (uint32_t i = 0; i < l->nr_qp; i++)
 		l->qp[i]->ops->fail_all(l->qp[i], forgotten, l);
 	for (uint32_t i = 0; i < NVME_FLOWS; i++)
-		while (l->pending[i].head)
-			nvme_lane_cancel(l, l->pending[i].head, err);
+		while ((op = nvme_turns_first(l, i)))
+			nvme_lane_cancel(l, op, err);
 	nvme_sched_forget(l);
 	atomic_store_explicit(&l->inflight, 0, memory_order_relaxed);
 	l->failed = false;

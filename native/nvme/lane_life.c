@@ -2,6 +2,8 @@
 /* A lane's beginning, its lease of queue pairs, and its end. */
 #include "nvme/lane.h"
 
+#include <stdlib.h>
+
 #include "nvme/end.h"
 #include "nvme/retry.h"
 
@@ -112,6 +114,8 @@ void nvme_lane_done(struct nvme_lane *l)
 	struct nvme_ctrl *c = l->ctrl;
 
 	nvme_retry_free(l);
+	free(l->turns);
+	l->turns = NULL;
 	nvme_sched_forget(l);
 	for (uint32_t i = 0; i < l->nr_qp; i++) {
 		struct nvme_qpair *qp = l->qp[i];

@@ -28,6 +28,7 @@ enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 #define NVME_OPF_HANDLE 0x8 /* stands for a batch: its token */
 #define NVME_OPF_TIMED 0x10 /* its timer is on the lane's list, or it was retried: its end is a rare one */
 #define NVME_OPF_RETRIED 0x20 /* the lane has records of commands sent again */
+#define NVME_OPF_ASIDE 0x80 /* it waits in a list beside its flow's own (turns.h) */
 #define NVME_OPF_HEAVY 0x40 /* of a heavy flow: its commands at the device are counted (sched.h) */
 
 enum nvme_class { NVME_CLASS_NORMAL, NVME_CLASS_LATENCY, NVME_CLASS_BACKGROUND };
@@ -90,6 +91,7 @@ struct nvme_op {
 	struct nvme_timer timer;
 	struct nvme_link stray; /* of ctrl->strays */
 	int64_t stray_since;
+	uint8_t turn; /* with NVME_OPF_ASIDE: which list it waits in */
 	uint32_t abort_pos; /* how far its commands were asked to be aborted; nvme_qpair_ops.next */
 	uint16_t last_qid;
 	uint16_t last_cid;

@@ -3,6 +3,7 @@
 
 #include "nvme/lane.h"
 #include "nvme/spin.h"
+#include "nvme/turns.h"
 
 #define HURRY_NS (50 * NSEC_PER_MSEC) /* so long after it was said somebody still is in one */
 #define LEVEL_FIRST 2
@@ -96,7 +97,7 @@ static uint32_t by_bytes(const struct nvme_lane *l, uint32_t which, uint32_t chu
 /* Small operations find list pages, too. */
 static uint32_t by_lists(const struct nvme_lane *l, enum nvme_flow flow)
 {
-	const struct nvme_qpair *qp = l->qp[l->pending[flow].head->qp];
+	const struct nvme_qpair *qp = l->qp[nvme_turns_first(l, flow)->qp];
 	uint32_t most = qp->conf.list_pages - qp->conf.list_pages / 4;
 	uint32_t out = l->sched.out[BULK] + l->sched.out[BACKGROUND];
 
@@ -111,7 +112,7 @@ static uint32_t pump(struct nvme_lane *l, enum nvme_flow flow, int64_t now, bool
 	const uint32_t chunk = hurry || which == BACKGROUND ? l->ctrl->p.chunk : l->ctrl->max_transfer;
 	uint32_t most = by_bytes(l, which, chunk);
 
-	if (!l->pending[flow].head)
+	if (!nvme_turns_first(l, flow))
 		return 0;
 	if (hurry) {
 		uint32_t mine = share(s, which, now), out = l->sched.out[which];
@@ -135,9 +136,9 @@ uint32_t nvme_sched_floor(struct nvme_lane *l, int64_t now, bool hold)
 	const uint32_t chunk = l->ctrl->p.chunk;
 	uint32_t total = 0;
 
-	if (l->pending[NVME_FLOW_BULK].head && !l->sched.out[BULK])
+	if (nvme_turns_first(l, NVME_FLOW_BULK) && !l->sched.out[BULK])
 		total += nvme_lane_pump_turns(l, NVME_FLOW_BULK, 1, chunk, now, hold);
-	if (l->pending[NVME_FLOW_BACKGROUND].head && !l->sched.out[BACKGROUND])
+	if (nvme_turns_first(l, NVME_FLOW_BACKGROUND) && !l->sched.out[BACKGROUND])
 		total += nvme_lane_pump_turns(l, NVME_FLOW_BACKGROUND, 1, chunk, now, hold);
 	return total;
 }
@@ -169,8 +170,8 @@ static void count(_Atomic uint32_t *lanes, bool *counted, bool some)
 void nvme_sched_count(struct nvme_lane *l)
 {
 	struct nvme_sched *s = &l->ctrl->sched;
-	bool bulk = l->pending[NVME_FLOW_BULK].head || l->sched.out[BULK];
-	bool some = bulk || l->pending[NVME_FLOW_BACKGROUND].head || l->sched.out[BACKGROUND];
+	bool bulk = nvme_turns_first(l, NVME_FLOW_BULK) || l->sched.out[BULK];
+	bool some = bulk || nvme_turns_first(l, NVME_FLOW_BACKGROUND) || l->sched.out[BACKGROUND];
 
 	if (some && !l->sched.counted[0] && !load(&s->lanes))
 		atomic_fetch_add_explicit(&s->epoch, 1, memory_order_relaxed);
