@@ -1,0 +1,137 @@
+"""The scripts for bpftrace count what a process did. Root, and bpftrace, needed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiougds import _native
+
+SCRIPTS = Path(__file__).parents[2] / "examples" / "bpftrace"
+READS = 100
+VICTIM = f"""
+import asyncio, os, sys, aiougds
+from aiougds.testing import Fault, inject
+
+async def main():
+    async with aiougds.open("emu:?size=1MiB") as ns, ns.allocate(8192) as reg:
+        print(os.getpid(), flush=True)
+        sys.stdin.readline()
+        for i in range({READS}):
+            await ns.read(reg[:4096], offset=i % 256 * 4096)
+        await ns.read_many([(reg[:4096], 0), (reg[4096:], 4096)])
+        with inject(ns, Fault.status("write", sct=2, sc=0x80)):
+            try:
+                await ns.write(reg, offset=0)
+            except aiougds.MediaError:
+                print("done", flush=True)
+        sys.stdin.readline()
+
+asyncio.run(main())
+"""
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("bpftrace") is None,
+    reason="bpftrace is run by root",
+)
+
+
+def test_the_notes_are_readable() -> None:
+    """By the tool for it, and no more arguments than bpftrace takes on x86-64: six."""
+    if shutil.which("readelf") is None:
+        pytest.skip("there is no readelf")
+    notes = subprocess.run(
+        ["readelf", "-n", _native.__file__],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "LC_ALL": "C"},
+    ).stdout
+    found = re.findall(
+        r"Provider: aiougds\s+Name: (\w+)\s+Location.*\s+Arguments: (.*)", notes
+    )
+    sizes = {
+        (name, tuple(word.split("@")[0] for word in arguments.split()))
+        for name, arguments in found
+    }
+    assert sizes == {
+        ("submit", ("2", "4")),
+        ("complete", ("2", "1", "4", "2", "8", "8")),
+    }
+
+
+@pytest.fixture
+def watched() -> Callable[..., str]:
+    def run(script: str, *args: str) -> str:
+        """Return what a script says of the process above."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        victim = subprocess.Popen([sys.executable, "-c", VICTIM], **pipes)  # type: ignore[call-overload]
+        with victim:
+            pid = victim.stdout.readline().strip()
+            command = ["bpftrace", "-p", pid, str(SCRIPTS / script), *args]
+            pipes["stderr"] = subprocess.STDOUT
+            with subprocess.Popen(command, **pipes) as tracer:  # type: ignore[call-overload]
+                said = ""
+                while "Attaching" not in said:
+                    line = tracer.stdout.readline()
+                    if not line:
+                        victim.kill()
+                        pytest.skip(f"it cannot attach here: {said}")
+                    said += line
+                # It says so before it does; a probe that is there stops the program.
+                for _ in range(100):
+                    if Path(f"/proc/{tracer.pid}/fd").exists() and attached(tracer.pid):
+                        break
+                    signal.sigtimedwait([], 0.05)
+                victim.stdin.write("\n")
+                victim.stdin.flush()
+                assert victim.stdout.readline() == "done\n"
+                tracer.send_signal(signal.SIGINT)
+                said += tracer.communicate(timeout=30)[0]
+            victim.stdin.write("\n")
+            victim.stdin.flush()
+            assert victim.wait(30) == 0
+        return said
+
+    return run
+
+
+def attached(pid: int) -> bool:
+    """Whether it has events of the kernel open for its probes."""
+    links = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    return any("perf_event" in link for link in links)
+
+
+@needs_root
+@pytest.mark.few
+def test_latencies(watched: Callable[..., str]) -> None:
+    said = watched("latency.bt")
+    counts = {
+        int(opcode): sum(map(int, re.findall(r"\)\s+(\d+) \|", body)))
+        for opcode, body in re.findall(
+            r"@latency_ns\[(\d+), \d+\]:((?:\s+\[.*\|)+)", said.replace("|\n\n", "|\n@")
+        )
+    }
+    assert f"@bytes[2]: {(READS + 2) * 4096}" in said
+    assert counts[1] == 1
+
+
+@needs_root
+def test_doorbells(watched: Callable[..., str]) -> None:
+    said = watched("doorbells.bt")
+    numbers = map(int, re.findall(r"\)\s+(\d+) \|", said))
+    assert sum(numbers) in (READS + 1, READS + 2)  # a batch of two may ring twice
+
+
+@needs_root
+def test_slow_ones_and_failures(watched: Callable[..., str]) -> None:
+    said = watched("slow.bt", "60000000")
+    lines = re.findall(r"queue \d+ opcode (\d+) bytes (\d+) status (\w+) took", said)
+    assert lines == [("1", "8192", "0x280")]
