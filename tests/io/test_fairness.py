@@ -84,11 +84,12 @@ async def test_backlogs_that_are_given_up(
     options = {**OPTIONS, "io_class": io_class, "mode": world.mode}
     async with world.open_controller(emu=emu, **options) as ctrl:
         opened = [ctrl.namespace(i + 1) for i in range(count)]
-        async with opened[0].allocate(PAGE) as reg:
+        async with opened[0].allocate(count * PAGE) as reg:
             batches = [ns.batch(32) for ns in opened]
-            for batch in batches:
+            for k, batch in enumerate(batches):
+                # What was given up keeps its own bytes busy.
                 for i in range(32):
-                    batch.read(reg[:PAGE], offset=i * PAGE)
+                    batch.read(reg[k * PAGE : (k + 1) * PAGE], offset=i * PAGE)
                 batch.submit(timeout_s=0.05 if end == "deadline" else None)
             if end == "reset":
                 await ctrl.reset()
