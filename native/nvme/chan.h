@@ -7,6 +7,7 @@
 #define NVME_CHAN_H
 
 #include "nvme/lane.h"
+#include "nvme/learn.h"
 #include "nvme/poller.h"
 
 enum nvme_mode { NVME_MODE_ADAPTIVE, NVME_MODE_INLINE, NVME_MODE_INTERRUPT, NVME_MODE_POLL };
@@ -50,8 +51,8 @@ struct nvme_chan {
 	uint32_t inflight; /* operations not collected (batches: their items) */
 	uint32_t away; /* of these, what others run: the executor, housekeeping */
 	struct nvme_chan_sched sched;
-	int64_t est_ns
-		[NVME_SIZE_CLASSES]; /* running median of latency by size class: what adaptive decides by */
+	int64_t est_ns[NVME_SIZE_CLASSES]; /* running median of latency by size class */
+	struct nvme_learner learner; /* what the adaptive mode decides by */
 	struct nvme_batch *batches;
 	struct nvme_op last; /* the last operation that ended inside a call */
 	_Atomic bool orphan;

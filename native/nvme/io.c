@@ -21,12 +21,17 @@ static inline uint32_t size_class(uint64_t nbytes)
 	return k > 15 ? 15 : k;
 }
 
-static inline void learn(struct nvme_chan *ch, const struct nvme_op *op, int64_t now)
+static inline void learn(struct nvme_chan *ch, const struct nvme_op *op, int64_t now, bool looked)
 {
-	int64_t *est = &ch->est_ns[size_class(op->nbytes)];
+	const uint32_t size = size_class(op->nbytes);
+	int64_t *est = &ch->est_ns[size];
 
+	if (looked)
+		nvme_learn_quick(&ch->learner.of[size], now - op->start);
+	else
+		nvme_learn_slept(&ch->learner.of[size], now - op->start);
 	if (unlikely(nvme_sched_heavy(ch->ctrl)) && op->flow <= NVME_FLOW_LATENCY)
-		nvme_sched_feel(ch->ctrl, &ch->sched, size_class(op->nbytes), *est, now - op->start);
+		nvme_sched_feel(ch->ctrl, &ch->sched, size, *est, now - op->start);
 	nvme_median(est, now - op->start);
 }
 
@@ -38,7 +43,7 @@ static enum nvme_mode mode_of(const struct nvme_chan *ch, uint32_t flags)
 }
 
 /* What a caller may spend on looking: ns, 0: do not look at all. */
-static int64_t budget(const struct nvme_chan *ch, enum nvme_mode mode, uint64_t nbytes)
+static int64_t budget(struct nvme_chan *ch, enum nvme_mode mode, uint64_t nbytes)
 {
 	const struct nvme_ctrl *c = ch->ctrl;
 	int64_t most = c->p.spin_ns;
@@ -49,7 +54,7 @@ static int64_t budget(const struct nvme_chan *ch, enum nvme_mode mode, uint64_t 
 		return 0;
 	if (c->wake_ns > most)
 		most = c->wake_ns;
-	return ch->est_ns[size_class(nbytes)] < most ? most : 0;
+	return nvme_learn_budget(&ch->learner, size_class(nbytes), most, ch->inflight == 1);
 }
 
 /* Statistics are read under the lane's lock, by anybody. */
@@ -65,7 +70,7 @@ static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn
 	int64_t res = nvme_op_result(op);
 
 	if (learn_it)
-		learn(ch, op, now ? now : now_ns());
+		learn(ch, op, now ? now : now_ns(), true);
 	if (unlikely(op->err))
 		ch->last = *op;
 	if (unlikely(op->outcome == NVME_UNKNOWN))
@@ -116,6 +121,8 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	nvme_chan_tell(ch);
 	if (over)
 		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE, reaped_at);
+	if (most && mode == NVME_MODE_ADAPTIVE)
+		nvme_learn_miss(&ch->learner.of[size_class(op->nbytes)]);
 	return INT64_MIN;
 }
 
@@ -132,6 +139,8 @@ static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode
 		count_one(ch, &ch->own.st.inline_done);
 		return ended_inline(ch, op, mode == NVME_MODE_ADAPTIVE, 0);
 	}
+	if (most && mode == NVME_MODE_ADAPTIVE)
+		nvme_learn_miss(&ch->learner.of[size_class(op->nbytes)]);
 	nvme_chan_arm(ch);
 	return INT64_MIN;
 }
@@ -304,7 +313,7 @@ uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max
 			if (out[i]->flags & NVME_OPF_HANDLE)
 				nvme_median(&out[i]->batch->est_ns, now - out[i]->batch->start);
 			else
-				learn(ch, out[i], now);
+				learn(ch, out[i], now, false);
 		}
 	return sink.n;
 }

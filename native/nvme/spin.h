@@ -6,17 +6,6 @@
 #include "nvme/chan.h"
 #include "support/barrier.h"
 
-/* A running median: it moves by a fixed share of itself towards each sample. */
-static inline void nvme_median(int64_t *est, int64_t x)
-{
-	int64_t step = *est / 16 + 50;
-
-	if (!*est)
-		*est = x;
-	else
-		*est += x > *est ? step : -step;
-}
-
 /* A software device may be run on the calling thread for this one. @m: its memory, or NULL. */
 static inline bool nvme_can_step(const struct nvme_chan *ch, enum nvme_mode mode, uint32_t opcode,
 				 uint64_t nbytes, const struct mem_map *m)
