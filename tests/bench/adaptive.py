@@ -6,16 +6,20 @@ Processor time is the process's without the embedded controller's own threads.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from contextlib import AsyncExitStack
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiougds
 from bench.line import Line, no_gc, turns
-from bench.stage import Stage, loops, run_on
+from bench.stage import Stage, loops, run_on, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KINDS: Final[tuple[aiougds.Mode, ...]] = ("adaptive", "poll", "interrupt")
 LATENCIES = {
@@ -26,6 +30,7 @@ LATENCIES = {
 SIZES = (4096, 65536, 1 << 20)
 DEPTHS = (1, 8, 32)
 ROUNDS = 15
+THREAD_CLOCK: Final = 6  # clock_getcpuclockid(3) of a thread: ~tid << 3, and this
 SLOWER, DEARER, AS_GOOD = 1.1, 1.2, 1.05
 
 
@@ -36,16 +41,22 @@ class Cost(NamedTuple):
     cpu: float
 
 
-def cpu_us() -> float:
-    """Return the processor time of this process's threads but the device's."""
-    total = 0
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            if not (task / "comm").read_text().startswith("ugds-emu"):
-                total += int((task / "schedstat").read_text().split()[0])
-        except OSError:  # it has ended
-            continue
-    return total / 1e3
+def device_threads() -> list[int]:
+    """Return the clocks of the embedded controllers' own threads."""
+    return [
+        ~int(task.name) << 3 | THREAD_CLOCK
+        for task in Path("/proc/self/task").iterdir()
+        if (task / "comm").read_text().startswith("ugds-emu")
+    ]
+
+
+def cpu_us(device: list[int]) -> float:
+    """Return the processor time of this process's threads but those.
+
+    Clocks, and not /proc: what that says of a running thread may be a tick old, which
+    is longer than most rounds.
+    """
+    return (time.process_time_ns() - sum(map(time.clock_gettime_ns, device))) / 1e3
 
 
 async def cost(
@@ -62,28 +73,46 @@ async def cost(
             await ns.read(part, offset=index * size)
             taken.append(time.perf_counter_ns() - begin)
 
-    cpu = cpu_us()
+    device = device_threads()
+    cpu = cpu_us(device)
     async with asyncio.TaskGroup() as group:
         for index in range(depth):
             group.create_task(reader(index))
-    return Cost(median(taken) / 1e3, (cpu_us() - cpu) / len(taken))
+    return Cost(median(taken) / 1e3, (cpu_us(device) - cpu) / len(taken))
+
+
+@contextmanager
+def device_apart() -> Iterator[None]:
+    """Keep the device's threads off this thread's core.
+
+    On the same one they would take turns, and the device would be slower by tens of
+    microseconds than it is said to be.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().startswith("ugds-emu"):
+            os.sched_setaffinity(int(task.name), {cores[-1]})
+    os.sched_setaffinity(0, {cores[0]})
+    try:
+        yield
+    finally:
+        spread(set(cores))
 
 
 async def cell(latency: str, size: int, depth: int) -> dict[str, Cost]:
     """Compare the three by turns; medians."""
     address = f"emu:?size=64MiB&latency={latency}&step=0&threads=1&data=none"
     samples: dict[str, list[Cost]] = {kind: [] for kind in KINDS}
-    async with AsyncExitStack() as stack:
-        open_ = {}
-        for kind in KINDS:
-            ns = await stack.enter_async_context(aiougds.open(address, mode=kind))
-            reg = await stack.enter_async_context(ns.allocate(size * depth))
-            open_[kind] = ns, reg
-            await cost(ns, reg, depth, LATENCIES[latency])
-        with no_gc():
+    # One controller for all three: where its threads happen to be is the same for all.
+    async with aiougds.open(address) as ns, ns.allocate(size * depth) as reg:
+        handles = {kind: ns.using(mode=kind) for kind in KINDS[1:]}
+        handles[KINDS[0]] = ns
+        for handle in handles.values():
+            await cost(handle, reg, depth, LATENCIES[latency])
+        with no_gc(), device_apart():
             for kind in turns(list(KINDS), ROUNDS):
-                ns, reg = open_[kind]
-                samples[kind].append(await cost(ns, reg, depth, LATENCIES[latency]))
+                found = await cost(handles[kind], reg, depth, LATENCIES[latency])
+                samples[kind].append(found)
     return {
         kind: Cost(median(c.wait for c in costs), median(c.cpu for c in costs))
         for kind, costs in samples.items()
