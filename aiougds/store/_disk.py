@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import (
+    ClosedError,
     ControllerWedgedError,
     OperationTimeoutError,
     RangeBusyError,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from aiougds._transfer import Clock
     from aiougds.store._layout import Superblock
 
+LOOK_S: Final = 0.02
 BLOCKS: Final = 1024  # of headers and tails: operations in flight, about
 
 
@@ -42,8 +44,8 @@ class Disk:
     """A namespace as the store uses it."""
 
     __slots__ = (
-        "_blocks", "_resets", "_stuck", "_views", "_waiting", "fua", "gets", "home",
-        "ns", "puts", "store", "superblock", "yielding",
+        "_blocks", "_resets", "_stuck", "_views", "_waiting", "closed", "extra",
+        "fua", "gets", "home", "ns", "puts", "store", "superblock", "yielding",
     )  # fmt: skip
 
     def __init__(
@@ -74,18 +76,43 @@ class Disk:
             for i in reversed(range(count))
         ]
         self._resets = ns._device.stats().resets
+        self.closed = False
+        self.extra: list[Registration] = []
         self._waiting: list[object] = []
         self._stuck: list[tuple[RegistrationSlice, memoryview]] = []
 
-    async def block(self) -> tuple[RegistrationSlice, memoryview]:
-        """Take a block of our memory; waits while there is none."""
+    async def block(self, clock: Clock) -> tuple[RegistrationSlice, memoryview]:
+        """Take a block of our memory; waits while there is none.
+
+        Only without one in hand: who holds one takes :meth:`another`.
+        """
         while not self._blocks:
+            if self.closed:
+                raise ClosedError("the store was closed meanwhile; open it again")
+            if clock.over():
+                raise OperationTimeoutError(
+                    "no memory for headers and tails was free within timeout_s"
+                )
             if self._stuck and not self.is_stuck():
                 self._blocks += self._stuck
                 self._stuck.clear()
                 continue
-            await self.home.park(self._waiting, ALONE, None)
+            left = clock.left()
+            if self._stuck:  # nobody tells when the device has answered
+                left = LOOK_S if left is None else min(left, LOOK_S)
+            await self.home.park(self._waiting, ALONE, left)
         return self._blocks.pop()
+
+    async def another(self) -> tuple[RegistrationSlice, memoryview]:
+        """Return one more block, which stays."""
+        reg = await self.ns.allocate(BLOCK)
+        self.extra.append(reg)
+        return reg[:BLOCK], reg.view
+
+    def close(self) -> None:
+        """Have whoever waits find that it is over."""
+        self.closed = True
+        self.home.wake(self._waiting)
 
     async def wait(self, parked: list[object], clock: Clock) -> None:
         """Wait there until somebody wakes it."""

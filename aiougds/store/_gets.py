@@ -141,7 +141,7 @@ async def _get(shard: Shard, reading: Reading, clock: Clock) -> int:
     shard.hold(reading.slot)
     try:
         if reading.tail:
-            reading.use(shard, disk.try_block() or await disk.block())
+            reading.use(shard, disk.try_block() or await disk.block(clock))
         requests = reading.requests
         left = clock.left()
         if len(requests) > 1 and is_aligned(reading.target):

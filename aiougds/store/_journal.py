@@ -11,7 +11,12 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from aiougds._errors import BrokenError, OperationTimeoutError
+from aiougds._errors import (
+    BrokenError,
+    ClosedError,
+    OperationTimeoutError,
+    RangeBusyError,
+)
 from aiougds.store._checkpoint import Checkpoints
 from aiougds.store._disk import ALONE
 from aiougds.store._entries import Commit, Put
@@ -34,9 +39,9 @@ class Journal:
     """The journal of one device, and its checkpoints."""
 
     __slots__ = (
-        "_buffer", "_disk", "_epoch", "_owner", "_pending",
+        "_buffer", "_disk", "_epoch", "_late", "_owner", "_pending",
         "_ring", "_spare", "_tail", "_unfinished", "_waiters", "added", "blocks",
-        "broken", "busy", "checkpoints", "commits", "done", "head", "writing",
+        "broken", "busy", "checkpoints", "closed", "commits", "done", "head", "writing",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +73,9 @@ class Journal:
         self.busy = False
         self._unfinished: Commit | None = None
         self.broken: BrokenError | None = None
+        self.closed = False
+        # The first block of a write that was given up, and may still happen.
+        self._late: int | None = None
         self.commits = 0
         self.blocks = 0
 
@@ -88,6 +96,14 @@ class Journal:
         self.added += 1
         return self.added
 
+    def withdraw(self, put: Put) -> bool:
+        """Have a put that is not being written yet be a deletion; False: it is."""
+        for i, (_, entry) in enumerate(self._pending):
+            if entry is put:
+                self._pending[i] = (delete_record(put.slot, put.gen), put.slot)
+                return True
+        return False
+
     @property
     def backlog(self) -> int:
         """Records that are not durable yet."""
@@ -102,6 +118,8 @@ class Journal:
                 f"the journal of {self._disk.ns!r} could not be written "
                 f"({self.broken}); close the store and open it again"
             ) from self.broken
+        if self.closed:
+            raise ClosedError("the store was closed meanwhile; open it again")
 
     def fail(self, error: BrokenError) -> None:
         """Write no more: what a volatile cache held may be lost."""
@@ -167,6 +185,7 @@ class Journal:
         commit = self._unfinished
         if commit is None:
             await self._make_room(clock)
+            self._beware_of_late()
             commit = self._unfinished = self._gather()
         if disk.fua and commit.has_data:
             await disk.puts.flush(timeout_s=clock.left())
@@ -195,11 +214,26 @@ class Journal:
                 )
         except BaseException:
             if disk.is_stuck():  # the same bytes go again, from elsewhere
+                if self._late is None:
+                    self._late = commit.first
                 self._buffer = await disk.ns.allocate(buffer.nbytes)
                 self._spare.append(self._buffer)
             raise
         self._unfinished = None
         self._finish(commit)
+
+    def _beware_of_late(self) -> None:
+        """Raise before a block takes the place of one whose write may still happen."""
+        if self._late is None:
+            return
+        if not self._disk.is_stuck():
+            self._late = None
+        elif self.head + MOST_BLOCKS > self._late + self._ring:
+            raise RangeBusyError(
+                "the journal has come round to a block whose write was given up and "
+                "is not answered yet; try again when the device has answered, or "
+                "reset the controller and open the store again"
+            )
 
     def _check_power(self) -> None:
         """Raise when what was written may have been lost since it was opened."""
@@ -259,9 +293,24 @@ class Journal:
         try:
             self._check_power()
             self.check()
-            await self.settle(self.added, clock)
+            while self.busy or self.done < self.added:
+                if clock.over():
+                    raise OperationTimeoutError(
+                        "the journal was not written within timeout_s"
+                    )
+                if self.busy:
+                    await self._follow(self.added, clock)
+                else:
+                    await self._lead(clock)
+            # In the leader's place: nobody else writes a checkpoint meanwhile.
+            self.busy = self.closed = True
             if self.head > self.checkpoints.last.replay_from:
                 await self._checkpoint(clock)
         finally:
+            self.closed = True
+            self.busy = False
+            there, self._waiters = self._waiters, []
+            for place in there:
+                self._disk.home.wake(place[1])
             for buffer in (*self._spare, *self.checkpoints.spare):
                 await buffer.abandon_off_loop()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiougds._errors import CapabilityError
 from aiougds._ffi import ffi
+from aiougds._index import registered as registrations
 from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._transfer import locate
 from aiougds.store._checksum import INLINE_BYTES, compute, seed
@@ -39,7 +40,11 @@ async def for_a_call(ns: Namespace, buf: object) -> AsyncGenerator[Registration]
     What the device may still touch afterwards stays mapped until it is done, and the
     operation's own failure is what is raised.
     """
-    reg = await ns.register(buf)  # type: ignore[arg-type]
+    reg = ns.register(buf)  # type: ignore[arg-type]
+    if reg.memory.found_by_address:
+        # It goes when this call ends: nobody else is to find and use it.
+        registrations.remove(reg.memory.ptr, reg.nbytes, reg._serial)
+    await reg
     try:
         yield reg
     finally:

@@ -138,6 +138,9 @@ class Mount:
                 with suppress(BrokenError, StoreError):
                     await shard.journal.end(clock)
         finally:
+            for shard in shards:
+                shard.close()
+                self._memory += shard.disk.extra
             await self.close()
 
     async def close(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aiougds._transfer import Clock
-    from aiougds.store._puts import Source
+    from aiougds.store._puts import Block, Source
     from aiougds.store._shard import Shard
 
 AT_ONCE: Final = 256  # chunks of one submission
@@ -53,13 +53,16 @@ class _Group:
         pool = shard.slots.fitting(source.nbytes)
         if pool is None or not source.nbytes:
             raise no_room(shard, source.nbytes)
-        block = disk.try_block()
-        if block is None:
-            await self.run()
-            block = await disk.block()
+        # Before anything is awaited: whoever puts the key now waits for this one.
+        shard.putting[key] = []
+        block: Block | None = None
         slot: int | None = None
         writing: Writing | None = None
         try:
+            block = disk.try_block()
+            if block is None:
+                await self.run()
+                block = await disk.block(self._clock)
             slot = shard.take(pool, key)
             if slot is None:
                 slot = await shard.room(pool, self._clock, self.run)
@@ -67,14 +70,14 @@ class _Group:
             writing = Writing(put, source)
             await writing.prepare(shard, pool, block)
         except BaseException:
-            if writing is None:
-                disk.give(block)
-            else:
+            if writing is not None:
                 writing.give_blocks(disk)
+            elif block is not None:
+                disk.give(block)
             if slot is not None:
                 shard.give_back(slot)
+            self._done(key)
             raise
-        shard.putting[key] = []
         self._members.append((index, writing))
         if len(self._members) >= AT_ONCE:
             await self.run()
@@ -96,9 +99,7 @@ class _Group:
                     self._results[index] = error
         finally:
             for _, writing in members:
-                others = shard.putting.pop(writing.put.key)
-                if others:
-                    shard.disk.home.wake(others)
+                self._done(writing.put.key)
         for index, writing in members:
             if self._results[index] is False:
                 self._results[index] = writing.put.seen
@@ -144,6 +145,7 @@ class _Group:
         if not puts:
             return
         if not self._durable:
+            shard.lazy = puts[-1].ticket
             for put in puts:
                 shard.show(put)
             shard.committed()
@@ -169,9 +171,13 @@ class _Group:
         members, self._members = self._members, []
         self._give_back([writing for _, writing in members])
         for _, writing in members:
-            others = self._shard.putting.pop(writing.put.key)
-            if others:
-                self._shard.disk.home.wake(others)
+            self._done(writing.put.key)
+
+    def _done(self, key: bytes) -> None:
+        """Whoever waits for the put of the key looks again."""
+        others = self._shard.putting.pop(key)
+        if others:
+            self._shard.disk.home.wake(others)
 
 
 async def put_many(
@@ -179,6 +185,7 @@ async def put_many(
 ) -> Results:
     """Put chunks; for each whether it was written now, or why it could not be."""
     results: Results = [False] * len(items)
+    found = False
     group = _Group(shard, clock, results, durable=durable)
     device = shard.disk.ns._device
     try:
@@ -186,6 +193,7 @@ async def put_many(
             try:
                 shard.journal.check()
                 if present(shard, key):
+                    found = True
                     continue
                 source = registered(device, buf, WRITE)
                 if source is None or key in shard.putting or not is_aligned(source):
@@ -198,6 +206,8 @@ async def put_many(
             except UGDSError as error:
                 results[index] = error
         await group.run()
+        if found and durable:
+            await shard.settle_lazy(clock)
     except BaseException:
         group.give_up()
         raise

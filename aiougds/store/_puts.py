@@ -90,7 +90,7 @@ class Writing:
         if in_header:
             await copy_out(disk.home, source, whole, block[1][BLOCK - tail :])
             return
-        other = await disk.block()
+        other = disk.try_block() or await disk.another()
         self.blocks.append(other)
         await copy_out(disk.home, source, whole, other[1][:tail])
         lba = disk.superblock.lba_bytes
@@ -123,6 +123,8 @@ async def put_one(
     shard.journal.check()
     while True:
         if present(shard, key):
+            if durable:
+                await shard.settle_lazy(clock)
             return False
         others = shard.putting.get(key)
         if others is None:
@@ -159,7 +161,7 @@ async def _put(
     writing = Writing(put, source)
     journal.writing += 1
     try:
-        block = disk.try_block() or await disk.block()
+        block = disk.try_block() or await disk.block(clock)
         if length > SMALL_BYTES or shard.kind or length % disk.superblock.lba_bytes:
             await writing.prepare(shard, pool, block)
             await write(shard, writing.requests, source, clock)
@@ -204,6 +206,7 @@ async def finish(shard: Shard, put: Put, clock: Clock, *, durable: bool) -> None
     """Wait until a chunk is durable, or have it seen and leave that for later."""
     journal = shard.journal
     if not durable:
+        shard.lazy = put.ticket
         shard.show(put)
         shard.committed()
         if journal.backlog >= (LAZY_RECORDS if not journal.busy else LAZY_MOST):
@@ -220,7 +223,7 @@ def take_back(shard: Shard, put: Put) -> None:
     """Have nobody see what its caller has given up."""
     slots = shard.slots
     if not put.seen:
-        put.abandoned = True
+        shard.abandon(put)
     elif (
         slots.index.get(put.key) == put.slot
         and slots.columns.gens[put.slot] == put.gen

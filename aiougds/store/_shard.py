@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     Tell = Callable[[EventKind, list[tuple[bytes, int]]], None]
 
+LOOK_S: Final = 0.02
 GEN_BITS: Final = 40  # below them the epoch: no generation comes twice
 
 
@@ -34,7 +35,7 @@ class Shard:
 
     __slots__ = (
         "_deleted", "_freeing", "_limbo", "_lock", "_next_gen", "_stored", "_tell",
-        "counts", "disk", "journal", "kind", "putting", "slots",
+        "counts", "disk", "journal", "kind", "lazy", "putting", "slots",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +59,10 @@ class Shard:
         self._limbo: list[int] = []  # slots that a given-up write may still reach
         self._freeing: dict[int, int] = {}  # by pool: slots to be free soon
         self._deleted: dict[int, int] = {}  # by pool: the last record that frees one
+        self.lazy = 0
+        """The record of the last put that nobody waited for."""
+        for slot in recovered.slots.doubles:
+            self._journal_delete(self.slots.pool_of(slot), slot)
         self.putting: dict[bytes, list[object]] = {}
         self.counts = Counts()
 
@@ -99,6 +104,7 @@ class Shard:
         return pool.free.pop()
 
     async def _wait(self, pool: Pool, clock: Clock) -> None:
+        self.journal.check()
         if clock.over():
             raise OperationTimeoutError(
                 "no slot was free within timeout_s: pinned chunks and puts in flight "
@@ -121,7 +127,10 @@ class Shard:
             )
         else:
             self.counts.waits += 1
-            await self.disk.home.park(pool.waiting, ALONE, clock.left())
+            left = clock.left()
+            if self._limbo:  # nobody tells when the device has answered
+                left = LOOK_S if left is None else min(left, LOOK_S)
+            await self.disk.home.park(pool.waiting, ALONE, left)
 
     def _evict(self, pool: Pool, count: int) -> int:
         gone: list[tuple[bytes, int]] = []
@@ -197,6 +206,31 @@ class Shard:
                 self.slots.zombies.discard(slot)
                 self.slots.pool_of(slot).held_back -= 1
                 self._free(slot)
+
+    def abandon(self, put: Put) -> None:
+        """Nobody waits for a put any more that is not durable: take it back."""
+        if not self.journal.withdraw(put):
+            put.abandoned = True  # it is being written
+            return
+        pool = self.slots.pool_of(put.slot)
+        pool.used -= 1
+        self.slots.columns.gens[put.slot] = put.gen
+        self._freeing[pool.first] = self._freeing.get(pool.first, 0) + 1
+        self._deleted[pool.first] = max(put.ticket, self._deleted.get(pool.first, 0))
+
+    async def settle_lazy(self, clock: Clock) -> None:
+        """Have durable what was put without waiting for it."""
+        if self.journal.done < self.lazy:
+            await self.journal.settle(self.lazy, clock)
+
+    def close(self) -> None:
+        """Have whoever waits find that it is over."""
+        home = self.disk.home
+        for pool in self.slots.pools:
+            home.wake(pool.waiting)
+        for others in self.putting.values():
+            home.wake(others)
+        self.disk.close()
 
     # ---- what the journal says ----
 

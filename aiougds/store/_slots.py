@@ -69,15 +69,9 @@ class Slots:
     """All slots of one device, and the index of the keys in them."""
 
     __slots__ = (
-        "busy",
-        "columns",
-        "index",
-        "pins",
-        "pools",
-        "reads",
-        "used_bytes",
+        "busy", "columns", "doubles", "index", "pins", "pools", "reads", "used_bytes",
         "zombies",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -99,6 +93,8 @@ class Slots:
         # Deleted durably, but a read was in flight: free when that has ended.
         self.zombies: set[int] = set()
         self.used_bytes = 0
+        self.doubles: set[int] = set()
+        """After a recovery: slots whose key has a newer chunk; to be deleted."""
 
     def is_read(self, slot: int) -> bool:
         """Whether a read of the slot is in flight."""
@@ -131,8 +127,12 @@ class Slots:
         for pool in self.pools:
             last = pool.first + pool.count
             mine = range(pool.first, last)
-            pool.free = [slot for slot in reversed(mine) if not keys[slot]]
-            pool.used = pool.count - len(pool.free)
+            pool.free = [
+                slot
+                for slot in reversed(mine)
+                if not keys[slot] and slot not in self.doubles
+            ]
+            pool.used = sum(1 for slot in mine if keys[slot])
             live = [slot for slot in mine if keys[slot]]
             live.sort(key=gens.__getitem__)
             pool.policy.restore(live)
@@ -148,9 +148,11 @@ class Slots:
             if other is None or gens[other] < gens[slot]:
                 if other is not None:
                     keys[other] = b""
+                    self.doubles.add(other)
                 best[key] = slot
             else:
                 keys[slot] = b""
+                self.doubles.add(slot)
 
     def publish(
         self, slot: int, key: bytes, gen: int, length: int, checksum: int, kind: int
