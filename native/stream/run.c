@@ -324,6 +324,7 @@ static void finish(struct stream *s, struct stream_op *op)
 
 	if (op->lost && !op->err)
 		op->err = -EIO;
+	s->was_eager = op->eager;
 	stream_op_drop_refs(op);
 	pthread_mutex_lock(&x->lock);
 	state = atomic_load_explicit(&op->state, memory_order_relaxed);
@@ -364,7 +365,9 @@ enum stream_eager stream_eagerness(const struct stream *s)
 {
 	const struct stream_op *op = s->cur ? s->cur : head_of(s);
 
-	if (!op || atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_STALLED)
+	if (!op) /* as the last one, which may have been over before the thread saw it */
+		return s->was_eager;
+	if (atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_STALLED)
 		return STREAM_SLEEPS; /* for somebody to decide */
 	return op->eager;
 }

@@ -226,6 +226,7 @@ struct stream {
 	struct stream_cursor cursor;
 	uint32_t next, good; /* the next chunk to start; all up to this one are done */
 	uint32_t inflight;
+	enum stream_eager was_eager;
 	struct stream_run run[STREAM_SLOTS];
 
 	/* under x->lock */
