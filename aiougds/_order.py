@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from aiougds._buffer import Memory
-    from aiougds._gpu.streams import After, EventHandle, EventLike, StreamHandle
+    from aiougds._gpu.streams import (
+        After,
+        EventHandle,
+        EventLike,
+        Runtime,
+        StreamHandle,
+    )
     from aiougds._transfer import Clock
 
 # An idle stream takes some microseconds to come to an event; another thread takes more.
@@ -71,7 +77,9 @@ async def _runtimes_of(handles: Sequence[StreamHandle | EventHandle]) -> None:
 
     What is wrong with them is told by whoever needs them.
     """
-    names = {name for handle in handles for name in to_load(handle.runtime)}
+    names: set[Runtime] = set()
+    for handle in handles:
+        names.update(to_load(handle.runtime))
     if names:
         await current_home().off_loop(lambda: [unavailable(name) for name in names])
 

@@ -50,6 +50,7 @@ def enqueue_quickly(
         sink = line.sink = device.streams.sink_here()
     started = ffi.new("struct ugds_stream_started *")
     code = token = 0
+    flight: Flight | None = None
     try:
         code = _rw(
             line.ptr,
@@ -75,7 +76,7 @@ def enqueue_quickly(
             line.flights.append(flight)
             if len(line.flights) > MANY:
                 line.sweep()
-    if code < 0:
+    if code < 0 or flight is None:
         return None
     if sink is None:
         pass

@@ -93,7 +93,8 @@ class Alike:
         except BatchError as error:
             failed, results = True, list(error.results)
         except UGDSError as error:
-            failed, results = True, [error] * count
+            failed, results = True, []
+            results.extend(error for _ in range(count))
         finally:
             shard.let_all_go(held)
         hits = count
