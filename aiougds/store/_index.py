@@ -178,7 +178,8 @@ class StoreIndex:
         return Capacity(
             bytes=sum(pool.slot_bytes * pool.count for pool in pools),
             slots=sum(pool.count for pool in pools),
-            free_slots=sum(pool.count - pool.used for pool in pools),
+            # Puts that wait for room have a place in ``used`` already.
+            free_slots=sum(max(0, pool.count - pool.used) for pool in pools),
             used_bytes=sum(shard.slots.used_bytes for shard in self._shards),
         )
 

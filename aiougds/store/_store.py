@@ -211,6 +211,7 @@ class ChunkStore(StoreIndex):
             if slot is None:
                 results.append(False)
                 continue
+            shard.journal.check()
             try:
                 ticket = shard.remove(slot, "deleted")
             except ChunkPinnedError as error:

@@ -315,6 +315,8 @@ async def test_after_a_reset_it_has_to_be_opened_again(world: World) -> None:
             await put(chunks, b"b", 5000)
         with pytest.raises(st.StoreBrokenError):
             await put(chunks, b"c", 5000)
+        with pytest.raises(st.StoreBrokenError):
+            await chunks.delete(b"a")
         await holds(chunks, b"a", 5000)
         await chunks.aclose()
         async with st.open([ns]) as chunks:
