@@ -1,9 +1,9 @@
 """LMCache's object keys as bytes, and back: the store's keys, kept on the device.
 
-    b"\x01" | kv_rank: 8 bytes | object_group_id: 4 | length of the hash: 1 | hash
-            | model name, UTF-8 | b"@" | cache salt, UTF-8
+    b"\x01" | kv_rank: 8 bytes | object_group_id: 4 | length of the hash: 1
+            | length of the model name: 2 | hash | model name, UTF-8 | cache salt, UTF-8
 
-All five fields are the identity. A model name holds no ``@``, as LMCache sees to.
+All five fields are the identity, so that no two keys are the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple, Protocol
 
-_HEAD: Final = struct.Struct("<BQIB")
+_HEAD: Final = struct.Struct("<BQIBH")
 _FORMAT: Final = 1
 
 
@@ -43,24 +43,23 @@ class KeyFields(NamedTuple):
 
 def encode(key: ObjectKey) -> bytes:
     """Return the key of the store."""
-    digest = key.chunk_hash
-    head = _HEAD.pack(_FORMAT, key.kv_rank, key.object_group_id, len(digest))
-    return head + digest + f"{key.model_name}@{key.cache_salt}".encode()
+    digest, model = key.chunk_hash, key.model_name.encode()
+    lengths = len(digest), len(model)
+    head = _HEAD.pack(_FORMAT, key.kv_rank, key.object_group_id, *lengths)
+    return head + digest + model + key.cache_salt.encode()
 
 
 def decode(data: bytes) -> KeyFields | None:
     """Return the fields; None: it is no key of LMCache's."""
     if len(data) < _HEAD.size:
         return None
-    kind, rank, group, length = _HEAD.unpack_from(data)
-    names = data[_HEAD.size + length :]
-    if kind != _FORMAT:
+    kind, rank, group, of_hash, of_model = _HEAD.unpack_from(data)
+    names = data[_HEAD.size + of_hash :]
+    if kind != _FORMAT or len(names) < of_model:
         return None
     try:
-        model, at, salt = names.decode().partition("@")
+        model, salt = names[:of_model].decode(), names[of_model:].decode()
     except UnicodeDecodeError:
         return None
-    if not at:
-        return None
-    digest = data[_HEAD.size : _HEAD.size + length]
+    digest = data[_HEAD.size : _HEAD.size + of_hash]
     return KeyFields(digest, model, rank, group, salt)

@@ -181,7 +181,16 @@ class Work(Generic[Key]):
             return
 
     def close(self) -> None:
-        """Let the tasks end, give back all locks, and close the store."""
+        """Give back all locks, let the tasks end, and close the store.
+
+        In this order: a store may wait for room that only locked chunks could make.
+        """
+        if self.hosted.alive:
+            with self._lock:
+                for name, count in self._locks.items():
+                    for _ in range(count):
+                        self.store.unpin(name)
+                self._locks.clear()
         self.hosted.close()
 
     # ---- what there is ----
@@ -234,6 +243,15 @@ class Work(Generic[Key]):
     async def _store(
         self, task: int, names: list[bytes], objects: list[MemoryObject]
     ) -> None:
+        done = (False, 0)
+        try:
+            done = await self._put(names, objects)
+        finally:  # whatever went wrong: LMCache waits for an answer
+            self.stored.put(task, done)
+
+    async def _put(
+        self, names: list[bytes], objects: list[MemoryObject]
+    ) -> tuple[bool, int]:
         moved, failed = 0, 0
         began = time.perf_counter()
         try:
@@ -255,11 +273,18 @@ class Work(Generic[Key]):
         self.counts["bytes stored"] += moved
         self.counts["stores failed"] += failed
         self.counts["us storing"] += int((time.perf_counter() - began) * 1e6)
-        self.stored.put(task, (not failed, moved))
+        return not failed, moved
 
     async def _load(
         self, task: int, keys: list[Key], objects: list[MemoryObject]
     ) -> None:
+        found: list[int] = []
+        try:
+            found = await self._get(keys, objects)
+        finally:
+            self.loaded.put(task, Found(len(keys), found))
+
+    async def _get(self, keys: list[Key], objects: list[MemoryObject]) -> list[int]:
         found: list[int] = []
         began = time.perf_counter()
         names = [self._name(key) for key in keys]
@@ -294,7 +319,7 @@ class Work(Generic[Key]):
         self.counts["us loading"] += int((time.perf_counter() - began) * 1e6)
         if found:
             self._accessed([keys[index] for index in found])
-        self.loaded.put(task, Found(len(keys), found))
+        return found
 
     def _failed(self, name: bytes, error: UGDSError) -> None:
         """Have no later lookup find what cannot be read."""

@@ -164,6 +164,15 @@ class Jobs:
     async def _store(
         self, job: int, keys: list[bytes], names: list[bytes], rows: list[int]
     ) -> None:
+        done = Finished(job, False, [], 0.0, 0)
+        try:
+            done = await self._put(job, keys, names, rows)
+        finally:  # whatever went wrong: vLLM waits for an answer
+            self._end(done, names)
+
+    async def _put(
+        self, job: int, keys: list[bytes], names: list[bytes], rows: list[int]
+    ) -> Finished:
         began = time.perf_counter()
         results: Sequence[bool | UGDSError]
         try:
@@ -182,9 +191,16 @@ class Jobs:
             moved += self.row_bytes if result else 0
             self._mark(name, spoiled=False)
         taken = time.perf_counter() - began
-        self._end(Finished(job, len(good) == len(keys), good, taken, moved), names)
+        return Finished(job, len(good) == len(keys), good, taken, moved)
 
     async def _load(self, job: int, keys: list[bytes], rows: list[int]) -> None:
+        done = Finished(job, False, [], 0.0, 0)
+        try:
+            done = await self._get(job, keys, rows)
+        finally:
+            self._end(done)
+
+    async def _get(self, job: int, keys: list[bytes], rows: list[int]) -> Finished:
         began = time.perf_counter()
         names = [self._prefix + key for key in keys]
         results: Sequence[int | UGDSError]
@@ -203,7 +219,7 @@ class Jobs:
             await self._missed(name, result)
         taken = time.perf_counter() - began
         moved = len(good) * self.row_bytes
-        self._end(Finished(job, len(good) == len(keys), good, taken, moved))
+        return Finished(job, len(good) == len(keys), good, taken, moved)
 
     async def _missed(self, name: bytes, result: int | UGDSError) -> None:
         """Have no later lookup promise what cannot be loaded."""

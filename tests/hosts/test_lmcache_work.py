@@ -16,7 +16,7 @@ from aiougds._hosted_store import memory_at
 from aiougds._store_options import StoreOptions
 from aiougds.lmcache._keys import KeyFields, encode
 from aiougds.lmcache._work import Work
-from aiougds.store import StoreEvent
+from aiougds.store import ChunkStore, StoreEvent
 from aiougds.testing import Fault, inject
 
 MIB = 1 << 20
@@ -369,3 +369,34 @@ def test_many_threads_at_once(desks: Opened, arena: Arena) -> None:
             number = int.from_bytes(one.chunk_hash, "big")
             assert bytes(into.bytes) == pattern(SLOT, number)
     assert desk.work.report()["locks"] == 0
+
+
+def test_whatever_goes_wrong_is_answered(
+    desks: Opened, arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, one = desks(), arena.room(0, 100)
+    assert desk.store([key(1)], [one])
+
+    async def wrong(*_: object) -> None:
+        raise LookupError("a fault of ours")
+
+    monkeypatch.setattr(ChunkStore, "put_many", wrong)
+    monkeypatch.setattr(ChunkStore, "get_many", wrong)
+    assert not desk.store([key(2)], [one])
+    assert desk.load([key(1)], [one]) == []
+
+
+def test_closing_waits_for_no_room_that_locks_hold(desks: Opened, arena: Arena) -> None:
+    desk = desks()
+    slots = desk.work.store.capacity.slots
+    keys = [key(i) for i in range(slots)]
+    for one in keys:
+        assert desk.store([one], [arena.room(0, 100)])
+    assert len(desk.lookup(keys)) == len(desk.work.store) > 0
+    locked = [one for one in keys if desk.work.store.contains(encode(one))]
+    desk.work.submit_store(
+        [key(slots + i) for i in range(slots)], [arena.room(0, 100)] * slots
+    )
+    assert locked
+    desk.work.close()
+    assert desk.signals["s"].acquire(timeout=20)

@@ -12,7 +12,7 @@ from helpers.model import pattern
 
 from aiougds import MemoryLayoutError, OptionError
 from aiougds._store_options import StoreOptions
-from aiougds.store import StoreEvent
+from aiougds.store import ChunkStore, StoreEvent
 from aiougds.testing import Fault, inject
 from aiougds.vllm._jobs import Finished, Jobs
 
@@ -193,3 +193,17 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MemoryLayoutError, match="not contiguous"):
         Jobs(StoreOptions.parse(where), memoryview(rows[:, :4096]))
     assert not (tmp_path / "kv").exists()
+
+
+def test_whatever_goes_wrong_is_answered(
+    tiers: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = tiers()
+
+    async def wrong(*_: object) -> None:
+        raise LookupError("a fault of ours")
+
+    monkeypatch.setattr(ChunkStore, "put_many", wrong)
+    monkeypatch.setattr(ChunkStore, "get_many", wrong)
+    assert not tier.run(tier.jobs.store_rows, [b"a"], [0]).success
+    assert not tier.run(tier.jobs.load_rows, [b"a"], [0]).success
