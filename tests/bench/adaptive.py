@@ -105,8 +105,9 @@ async def cell(latency: str, size: int, depth: int) -> dict[str, Cost]:
     samples: dict[str, list[Cost]] = {kind: [] for kind in KINDS}
     # One controller for all three: where its threads happen to be is the same for all.
     async with aiougds.open(address) as ns, ns.allocate(size * depth) as reg:
-        handles = {kind: ns.using(mode=kind) for kind in KINDS[1:]}
-        handles[KINDS[0]] = ns
+        handles: dict[str, aiougds.Namespace] = {KINDS[0]: ns}
+        for mode in KINDS[1:]:
+            handles[mode] = ns.using(mode=mode)
         for handle in handles.values():
             await cost(handle, reg, depth, LATENCIES[latency])
         with no_gc(), device_apart():
