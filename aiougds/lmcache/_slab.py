@@ -134,13 +134,7 @@ class Slab:
             piece = self._piece(base, start, nbytes)
             self._sweep()
             self._refuse_bad(offset, offset + nbytes)
-            after = [
-                one.operation
-                for one in self._writes
-                if one.start < offset + nbytes
-                and offset < one.end
-                and one.stream != stream
-            ]
+            after = self._written_by_others(offset, offset + nbytes, stream)
             held = self.place.reads == "held"
             on: int = stream
             behind: list[EventLike] = list(after)
@@ -183,10 +177,14 @@ class Slab:
             self._sweep()
             if self._overlap:
                 self._overlap.end(stream)
-            operation = self._ns.write_on(
-                stream, piece, offset=offset, timeout_s=self.place.timeout_s
-            )
             end = offset + nbytes
+            operation = self._ns.write_on(
+                stream,
+                piece,
+                offset=offset,
+                after=self._written_by_others(offset, end, stream) or None,
+                timeout_s=self.place.timeout_s,
+            )
             # What was written there before does not matter any more.
             self._bad = [
                 left for bad in self._bad for left in _without(bad, offset, end)
@@ -284,6 +282,16 @@ class Slab:
                     self.place.address,
                 )
         self._writes = left
+
+    def _written_by_others(
+        self, start: int, end: int, stream: int
+    ) -> list[StreamOperation]:
+        """Return writes that are under way to a range, on other streams."""
+        return [
+            one.operation
+            for one in self._writes
+            if one.start < end and start < one.end and one.stream != stream
+        ]
 
     def _refuse_bad(self, start: int, end: int) -> None:
         for bad_start, bad_end in self._bad:

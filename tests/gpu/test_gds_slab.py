@@ -185,6 +185,25 @@ def test_strict_reads_follow_each_other_and_groups_do_not(
         slab.close()
 
 
+def test_writes_of_a_range_come_one_behind_the_other(opened: Opened, gpu: GPU) -> None:
+    """From whatever streams: the later one's bytes are what stays."""
+    slab = opened()
+    one, other, region = gpu.stream(), gpu.stream(), Region(gpu, MIB)
+    slab.register(region)
+    region.put(pattern(MIB, 5))
+    with inject(slab.namespace, Fault.hold("write").on(slba=0, nlb=8)) as fault:
+        first = slab.write(region.ptr, 4096, offset=0, start=0, stream=one)
+        until(lambda: fault.hits)
+        second = slab.write(region.ptr, 4096, offset=0, start=8192, stream=other)
+        with pytest.raises(TimeoutError):
+            second.wait(0.05)
+        assert second.state == "waiting"
+        assert not first.done
+    assert (first.wait(20), second.wait(20)) == (4096, 4096)
+    slab.read(region.ptr, 4096, offset=0, start=16384, stream=one)
+    assert region.get(16384, 4096) == pattern(MIB, 5)[8192 : 8192 + 4096]
+
+
 def test_the_stream_is_not_waited_for_by_writes(opened: Opened, gpu: GPU) -> None:
     if not hasattr(gpu.soft, "kernel"):
         pytest.skip("a software GPU's kernel")
