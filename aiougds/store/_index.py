@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import ArgumentTypeError, RangeError
 from aiougds.store._gets import not_found
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from aiougds.store._statistics import EventKind
 
     Listener = Callable[[StoreEvent], object]
+
+_log: Final = logging.getLogger("aiougds.store")
 
 
 class StoreIndex:
@@ -149,8 +152,9 @@ class StoreIndex:
     def add_listener(self, listener: Listener, *, replay: bool = False) -> None:
         """Call ``listener(event)`` when chunks come or go, on the store's loop.
 
-        It must not raise, nor wait. With ``replay`` it hears first of all chunks that
-        are there, as one event ``restored``, the oldest first.
+        It must not wait; what it raises is logged, and goes no further. With
+        ``replay`` it hears first of all chunks that are there, as one event
+        ``restored``, the oldest first.
         """
         if replay:
             listener(
@@ -169,7 +173,10 @@ class StoreIndex:
         if self._listeners:
             event = StoreEvent(kind, items)
             for listener in tuple(self._listeners):
-                listener(event)
+                try:
+                    listener(event)
+                except Exception:  # noqa: BLE001 - the user's code, no fault of a put
+                    _log.exception("a listener raised at %s", event.kind)
 
     @property
     def capacity(self) -> Capacity:

@@ -195,6 +195,23 @@ async def test_deleting_and_pinning(world: World) -> None:
 
 
 @pytest.mark.few
+async def test_what_a_listener_raises_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wrong(_: st.StoreEvent) -> None:
+        raise LookupError("a fault of the listener")
+
+    async with opened(world) as (_, chunks):
+        chunks.add_listener(wrong)
+        heard: list[str] = []
+        chunks.add_listener(lambda event: heard.append(event.kind))
+        assert await put(chunks, b"k", 1000)
+        await holds(chunks, b"k", 1000)
+        await chunks.delete(b"k")
+        assert heard == ["stored", "deleted"]
+    assert "a listener raised at stored" in caplog.text
+
+
 async def test_listeners_hear_all(world: World) -> None:
     heard: list[tuple[str, list[tuple[bytes, int]]]] = []
     async with opened(world) as (_, chunks):
