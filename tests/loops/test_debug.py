@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -135,7 +136,7 @@ async def main():
         await task
 asyncio.run(main())
 """
-    env = {"PYTHONASYNCIODEBUG": "1"}
+    env = {**os.environ, "PYTHONASYNCIODEBUG": "1"}
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=env,
