@@ -220,9 +220,8 @@ static uint32_t reap_one(struct nvme_lane *l, struct nvme_qpair *qp, bool *stamp
 
 			PROBE_BASE(d);
 			/* six at most: bpftrace knows no more on x86-64 */
-			PROBE("complete", "2@%0 1@%1 4@%2 2@%3 8@%4 8@%5", "m"(qp->conf.qid),
-			      "m"(op->opcode), "m"(d->nbytes), "m"(d->status), "m"(d->sent_ns),
-			      "m"(l->reaped_at));
+			PROBE("complete", "2@%0 1@%1 4@%2 2@%3 8@%4 8@%5", "m"(qp->conf.qid), "m"(op->opcode),
+			      "m"(d->nbytes), "m"(d->status), "m"(d->sent_ns), "m"(l->reaped_at));
 			if (unlikely(traced))
 				nvme_trace_command(l, qp, d);
 			if (op->batch && likely(alike(&r, op, d))) {
