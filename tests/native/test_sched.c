@@ -11,6 +11,7 @@
 #define HURRY_NS \
 	(40 * NSEC_PER_MSEC) /* less than somebody is in a hurry for; a busy machine may take longer */
 #define SMALL_AT (LARGE + 4096)
+#define WRITE_AT (BUF_BYTES - LARGE) /* beside a large read, which fills what is before it */
 
 static bool start(struct fixture *f, void (*change)(struct fixture *f))
 {
@@ -192,7 +193,7 @@ static void nobody_starves(void)
 	id[1] = hold(&f, UGDS_OP_WRITE, 32ull << 20, LARGE);
 	begin(&f, UGDS_OP_READ, 0, LARGE, 0);
 	ok(held(&f, id[0]) == LISTS * 3 / 4, "three quarters of what needs a list is of large reads");
-	begin(&f, UGDS_OP_WRITE | UGDS_F_BACKGROUND, 0, LARGE, 32ull << 20);
+	begin(&f, UGDS_OP_WRITE | UGDS_F_BACKGROUND, WRITE_AT, LARGE, 32ull << 20);
 	ok(held(&f, id[1]) == 1, "a command of a background write is at the device");
 	ok(fixture_run(&f, UGDS_OP_READ, SMALL_AT + 4096, 64 << 10, LARGE) == 64 << 10,
 	   "a read that needs a list is done");
@@ -212,7 +213,7 @@ static void bulk_goes_before_background(void)
 	id[0] = hold(&f, UGDS_OP_READ, 0, LARGE);
 	id[1] = hold(&f, UGDS_OP_WRITE, 32ull << 20, LARGE);
 	begin(&f, UGDS_OP_READ, 0, LARGE, 0);
-	begin(&f, UGDS_OP_WRITE | UGDS_F_BACKGROUND, 0, LARGE, 32ull << 20);
+	begin(&f, UGDS_OP_WRITE | UGDS_F_BACKGROUND, WRITE_AT, LARGE, 32ull << 20);
 	ok(held(&f, id[1]) == 2,
 	   "beside a large read, two commands of a background write are at the device (%d)",
 	   (int)held(&f, id[1]));
