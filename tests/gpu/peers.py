@@ -1,16 +1,16 @@
 """cuFile and KvikIO, for the bars: both in compatibility mode, from the page cache.
 
-cuFile wants a udev database to tell it of the filesystem (5027 without), and hangs
-where /proc/modules does not exist. Opened with O_DIRECT, both would read the disk.
+Opened with O_DIRECT, both would read the disk.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from aiougds._gpu import peers as package
 
 COMPAT: Final = {
     "properties": {"allow_compat_mode": True, "force_compat_mode": True},
@@ -30,60 +30,16 @@ def prepare(folder: Path) -> None:
         entry.write_text("E:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=ext4\n")
 
 
-class Cufile:
-    """cuFile's blocking and stream-ordered reads, through cuda.bindings."""
+class Cufile(package.Cufile):
+    """As ``aiougds bench`` has it."""
 
     name = "cuFile read (compat)"
 
-    def __init__(self, path: Path) -> None:
-        from cuda.bindings import cufile
 
-        if not Path("/proc/modules").exists():
-            raise RuntimeError("cuFileDriverOpen hangs without /proc/modules")
-        self._cufile: Any = cufile
-        cufile.driver_open()
-        self._fd = os.open(path, os.O_RDONLY)
-        descr = cufile.Descr()
-        descr.type = cufile.FileHandleType.OPAQUE_FD
-        descr.handle.fd = self._fd
-        descr.fs_ops = 0
-        self._handle = cufile.handle_register(descr.ptr)
-
-    def read(self, ptr: int, nbytes: int, offset: int) -> None:
-        if self._cufile.read(self._handle, ptr, nbytes, offset, 0) != nbytes:
-            raise RuntimeError("cuFile read too little")
-
-    def read_async(self, stream: int, ptr: int, nbytes: int, offset: int) -> object:
-        """cuFileReadAsync; what it points to lives as long as what is returned."""
-        kept = (
-            ctypes.c_size_t(nbytes),
-            ctypes.c_long(offset),
-            ctypes.c_long(0),
-            ctypes.c_ssize_t(0),
-        )
-        where = [ctypes.addressof(value) for value in kept]
-        self._cufile.read_async(self._handle, ptr, *where, stream)
-        return kept
-
-
-class Kvikio:
-    """KvikIO's blocking read."""
+class Kvikio(package.Kvikio):
+    """As ``aiougds bench`` has it."""
 
     name = "KvikIO read (compat)"
-
-    def __init__(self, path: Path) -> None:
-        import cupy
-        import kvikio
-
-        self._cupy: Any = cupy
-        self._file: Any = kvikio.CuFile(path, "r")
-
-    def read(self, ptr: int, nbytes: int, offset: int) -> None:
-        memory = self._cupy.cuda.UnownedMemory(ptr, nbytes, self)
-        pointer = self._cupy.cuda.MemoryPointer(memory, 0)
-        array = self._cupy.ndarray((nbytes,), "u1", pointer)
-        if self._file.read(array, nbytes, offset) != nbytes:
-            raise RuntimeError("KvikIO read too little")
 
 
 def peers(path: Path) -> tuple[list[Cufile | Kvikio], dict[str, str]]:

@@ -21,6 +21,7 @@ from helpers.world import MIB, World
 
 import aiougds
 from aiougds import MediaError, RegistrationBusyError, WrongLoopError
+from aiougds._stream_quick import MANY
 from aiougds.testing import Fault, inject
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
@@ -353,6 +354,22 @@ async def test_a_long_kernel_is_no_hang_and_costs_little(
         assert await ended(world, op) == PAGE
         # The software GPU's own thread naps too: a generous bar. Polling is asked for.
         assert spent < 0.25 or world.mode == "poll"
+
+
+async def test_what_no_loop_is_told_of_is_let_go_all_the_same(
+    world: World, gpu: GPU
+) -> None:
+    """A program that never gives its loop a turn does not hold more and more."""
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "gpu") as buf:
+        end = time.monotonic() + 20
+        for _ in range(4 * MANY):
+            op = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+            while not op.event.query():
+                assert time.monotonic() < end
+        (line,) = ns._device.streams._all()
+        assert line.info().held <= 2 * MANY
+        await ended(world, op)
 
 
 @pytest.mark.parametrize("kept", [True, False])

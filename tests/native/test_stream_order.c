@@ -275,6 +275,43 @@ static void at_once(struct rig *r)
 	gated_close(by_default);
 }
 
+static uint32_t slots_of(struct gated g)
+{
+	struct ugds_stream_info now;
+
+	ugds_stream_info(g.s, &now);
+	return now.slots;
+}
+
+/* The staging ring of a stream is small until a large operation finds it idle; its numbers begin again then. */
+static void grows(struct rig *r)
+{
+	const uint64_t large = 1024 * KIB;
+	struct gated g = gated_open(r);
+	_Atomic bool go = false;
+	uint64_t small, first;
+	uint32_t before;
+
+	fill(r->gpu, large, 7);
+	ended(r, g, put(r, g, item(r, UGDS_OP_WRITE, 0, 4 * KIB, 0)));
+	before = slots_of(g);
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	small = put(r, g, item(r, UGDS_OP_READ, 4096 * KIB, 4 * KIB, 0));
+	first = put(r, g, item(r, UGDS_OP_WRITE, 0, large, 0));
+	ok(slots_of(g) == before, "behind another operation a large one has the small ring of %u", before);
+	atomic_store(&go, true);
+	ok(ended(r, g, small).result == 4 * (int64_t)KIB && ended(r, g, first).result == (int64_t)large &&
+		   read_back(r, 0, large, 7),
+	   "and is written through it");
+	fake_sync(g.fs, 5 * SEC);
+	ok(ended(r, g, put(r, g, item(r, UGDS_OP_READ, 2048 * KIB, large, 0))).result == (int64_t)large &&
+		   slots_of(g) == 4 * before && filled(r->gpu + 2048 * KIB, large, 7),
+	   "on an idle stream it gets a larger one");
+	ended(r, g, put(r, g, item(r, UGDS_OP_READ, 4096 * KIB, 4 * KIB, 0)));
+	ok(filled(r->gpu + 4096 * KIB, 4 * KIB, 7), "what comes next is in order");
+	ok(gated_close(g), "closed");
+}
+
 static void cost(struct rig *r)
 {
 	const uint64_t most = r->direct ? 4 : 6;
@@ -384,6 +421,8 @@ static void kind(bool direct)
 	sets(&r);
 	late_bound(&r);
 	keeps(&r);
+	if (!direct)
+		grows(&r);
 	behind_events(&r);
 	by_callback(&r);
 	rings_stay(&r);
