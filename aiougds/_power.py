@@ -51,7 +51,7 @@ def power_cut(
     (by Flush, by FUA, by write zeroes with FUA, by switching the write cache off, or by
     a normal shutdown) is kept or lost, in pieces and in any order, as ``seed`` chooses;
     without one the seeds are those that ``seed=`` of the address started. See
-    docs/power.md.
+    docs/concepts/power.md.
 
     Power comes back at once. To the host the controller is one that was just switched
     on (CC.EN and CSTS.RDY are 0): its state is "wedged", operations in flight end with

@@ -2,7 +2,7 @@
 
 It lies in the user's runtime directory, for its user alone, and is gone when the
 controller is closed. A process that was killed leaves it; whoever opens the next
-controller sweeps it away. What it holds is of ``docs/observability.md``.
+controller sweeps it away. What it holds is of ``docs/how-to/observability.md``.
 """
 
 from __future__ import annotations

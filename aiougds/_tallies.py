@@ -1,6 +1,6 @@
 """What queue pairs have done, out of the memory that the engine counts in.
 
-The layout is of ``docs/observability.md``, and the same inside the process and in a
+The layout is of ``docs/how-to/observability.md``, and the same inside the process and in a
 file; nothing here needs the library that wrote it.
 """
 

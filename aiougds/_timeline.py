@@ -1,6 +1,6 @@
 """The life of single commands, out of the ring that the engine traces them in.
 
-The layout is of ``docs/observability.md``; nothing here needs the library.
+The layout is of ``docs/how-to/observability.md``; nothing here needs the library.
 """
 
 from __future__ import annotations

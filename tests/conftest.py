@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--write-fault-table",
         action="store_true",
-        help="write docs/faults.md from what the tests of tests/faults have shown",
+        help="write docs/reference/faults.md from what tests/faults has shown",
     )
     parser.addoption(
         "--real-gpu",

@@ -5,7 +5,7 @@
 
 #include "include/ugds.h"
 
-/* What the queue pairs have done, in the layout of docs/observability.md; @buf is 8-byte aligned. Returns the bytes there are
+/* What the queue pairs have done, in the layout of docs/how-to/observability.md; @buf is 8-byte aligned. Returns the bytes there are
  * (of which at most @max are copied), 0 where none are kept. */
 int64_t ugds_ctrl_tallies(struct ugds_ctrl *c, void *buf, uint64_t max);
 

@@ -2,7 +2,7 @@
 /*
  * What each queue pair has done: commands, bytes, failures and a latency histogram for every combination of class,
  * opcode and size that it met. One writer at a time, whoever holds the pair's lane; anybody reads, word by word, also
- * from another process when the memory is a file (docs/observability.md has the layout). Nothing here stops I/O.
+ * from another process when the memory is a file (docs/how-to/observability.md has the layout). Nothing here stops I/O.
  *
  * The cost of a run of commands that are alike: two lines of this core's own, the row's head and one bucket.
  */

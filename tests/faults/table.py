@@ -10,7 +10,7 @@ from faults.scenario import Scenario
 from faults.scenarios import SCENARIOS
 from helpers.matrix import LOOPS, MODES
 
-TABLE: Final = Path(__file__).parent.parent.parent / "docs" / "faults.md"
+TABLE: Final = Path(__file__).parent.parent.parent / "docs" / "reference" / "faults.md"
 
 HEAD: Final = """\
 # Faults survived

@@ -1,4 +1,4 @@
-"""The programs of docs/gpu.md and docs/streams.md, with the libraries as stand-ins.
+"""The programs of docs/concepts: gpu.md and streams.md, with libraries as stand-ins.
 
 They are no doctests: what they use of torch is made over the software GPU here.
 """
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.vendors("cuda"),
     pytest.mark.software,
 ]
-DOCS: Final = Path(__file__).parents[2] / "docs"
+DOCS: Final = Path(__file__).parents[2] / "docs" / "concepts"
 
 
 def programs(page: str) -> list[str]:
