@@ -1,7 +1,7 @@
 """What queue pairs have done, out of the memory that the engine counts in.
 
-The layout is of ``docs/how-to/observability.md``, and the same inside the process and in a
-file; nothing here needs the library that wrote it.
+The layout is of ``docs/how-to/observability.md``, and the same inside the process and
+in a file; nothing here needs the library that wrote it.
 """
 
 from __future__ import annotations
