@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 import pytest
 import uvloop
 from helpers.matrix import Extent, places
+from helpers.of_each import chosen_of_each
 from helpers.world import World
 from hypothesis import HealthCheck, settings
 from soft_gpu.fixtures import (  # noqa: F401 (fixtures)
@@ -55,6 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write docs/reference/faults.md from what tests/faults has shown",
     )
     parser.addoption(
+        "--of-each",
+        type=int,
+        metavar="N",
+        help="run at most N of the parameters of each test, the same ones every time",
+    )
+    parser.addoption(
         "--real-gpu",
         action="store_true",
         help="tests/gpu: use a real NVIDIA GPU in place of the software one",
@@ -72,10 +79,26 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Leave out what wants a real GPU where there is none, and the reverse."""
     wrong = wants_software_gpu if config.getoption("--real-gpu") else wants_real_gpu
-    left = [item for item in items if wrong(item)]
+    keep_only(config, items, [item for item in items if not wrong(item)])
+
+
+@pytest.hookimpl(specname="pytest_collection_modifyitems", trylast=True)
+def pytest_keep_some_of_each(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Do ``--of-each``, after ``-m`` and ``-k``."""
+    count: int | None = config.getoption("--of-each")
+    if count is not None:
+        chosen = chosen_of_each([item.nodeid for item in items], count)
+        keep_only(config, items, [item for item in items if item.nodeid in chosen])
+
+
+def keep_only(
+    config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]
+) -> None:
+    """Deselect the others; pytest counts them in its last line."""
+    left = set(items) - set(kept)
     if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if not wrong(item)]
+        config.hook.pytest_deselected(items=[one for one in items if one in left])
+        items[:] = kept
 
 
 def pytest_collection_finish() -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+
+import pytest
+from helpers.of_each import chosen_of_each
+
+pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parent.parent
 
@@ -85,3 +91,22 @@ def test_summary_of_a_run_that_ends_before_any_session_is_a_failure(
 def test_summary_of_a_good_run_is_the_sum_alone(tmp_path: Path) -> None:
     log = "== 5 passed, 7 deselected in 0.47s ==\nOk:                36\nFail: 0\n"
     assert summary(tmp_path, log, 0) == ["41 passed, 0 failed, 0 skipped"]
+
+
+def test_some_of_each_test_are_the_same_ones_every_time() -> None:
+    loops, modes = ("asyncio", "uvloop", "trio"), ("inline", "poll", "interrupt")
+    tests = [f"tests/life/test_{n}.py::test_it" for n in range(200)]
+    alone = "tests/test_ci.py::test_alone"
+    cells = [f"{loop}-{mode}" for loop in loops for mode in modes]
+    nodeids = [f"{test}[{cell}]" for test in tests for cell in cells]
+    chosen = chosen_of_each([*nodeids, alone], 2)
+    assert chosen == chosen_of_each(reversed([*nodeids, alone]), 2)
+    count = Counter(nodeid.partition("[")[0] for nodeid in chosen)
+    assert count == {**dict.fromkeys(tests, 2), alone: 1}
+    met = Counter(nodeid.partition("[")[2].rstrip("]") for nodeid in chosen)
+    assert min(met[cell] for cell in cells) > 20  # of 44
+
+
+def test_none_of_each_test_is_refused() -> None:
+    with pytest.raises(ValueError, match="--of-each=0: at least 1"):
+        chosen_of_each(["tests/test_ci.py::test_alone"], 0)

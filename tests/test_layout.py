@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "aiougds"
 NATIVE = ROOT / "native"

@@ -17,6 +17,8 @@ from aiougds.cli._suites.gpu_peers import GPU_PEERS
 from aiougds.cli._suites.peers import HOST_PEERS
 from aiougds.cli._suites.record import UNITS
 
+pytestmark = pytest.mark.once
+
 KIB, MIB = 1 << 10, 1 << 20
 TINY = (
     "--repeat", 2, "--duration", "5ms", "--warmup", "1ms", "--sizes", "4KiB",

@@ -15,6 +15,8 @@ import pytest
 
 from aiougds import _native
 
+pytestmark = pytest.mark.once
+
 SCRIPTS = Path(__file__).parents[2] / "examples" / "bpftrace"
 READS = 100
 VICTIM = f"""

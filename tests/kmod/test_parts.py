@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 HERE = Path(__file__).parent
 KMOD = HERE.parent.parent / "kmod"
 FLAGS = (

@@ -19,6 +19,8 @@ from store.replay import (
 
 from aiougds import store as st
 
+pytestmark = pytest.mark.once
+
 
 def simulated(
     trace: Trace, slots: int, eviction: st.Eviction, high: float, low: float
