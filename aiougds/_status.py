@@ -140,7 +140,11 @@ _TYPES: Final = {
 
 
 def status_name(status: int) -> str:
-    """Return the specification's name of a status field (type 10:8, code 7:0)."""
+    """Return the specification's name of a status field (type 10:8, code 7:0).
+
+    >>> status_name(0x281)
+    'Unrecovered Read Error'
+    """
     sct, sc = (status >> 8) & 0x7, status & 0xFF
     name = _TABLES.get(sct, {}).get(sc)
     return name or f"{_TYPES.get(sct, 'reserved status type')} {sc:#04x}"

@@ -90,6 +90,14 @@ class LatencyHistogram:
         """Return the time in seconds that ``percent`` of the commands did not exceed.
 
         It is the upper limit of a bucket, or the longest time; 0 when there are none.
+
+        >>> seen = LatencyHistogram(
+        ...     queue_id=None, io_class=None, command="read", max_bytes=4096,
+        ...     commands=3, nbytes=12288, errors=0, total_s=8e-6, max_s=5e-6,
+        ...     buckets=((2e-6, 2), (5e-6, 1)),
+        ... )
+        >>> seen.percentile(50), seen.percentile(100)
+        (2e-06, 5e-06)
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"percent={percent!r} is outside 0 .. 100")

@@ -64,12 +64,20 @@ class Cycles:
 
 
 def parse_address(address: str) -> Address:
-    """Take an address apart, or raise AddressError."""
+    """Take an address apart, or raise AddressError.
+
+    >>> parse_address("emu:data.bin?readonly=1")  # doctest: +ELLIPSIS
+    Address(text='emu:data.bin?readonly=1', scheme='emu:', path='data.bin', ...)
+    """
     return split_address(address, tuple(TRANSPORTS))
 
 
 def emu_options(address: str) -> EmuOptions:
-    """Return what an ``emu:`` address asks for, checked and with defaults."""
+    """Return what an ``emu:`` address asks for, checked and with defaults.
+
+    >>> emu_options("emu:?size=4MiB&latency=80us").latency_ns
+    80000
+    """
     return parse_emu(split_address(address, ("emu:",)))
 
 

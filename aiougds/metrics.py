@@ -1,6 +1,6 @@
 """Metrics for Prometheus: ``pip install 'aiougds[metrics]'``.
 
-::
+.. code-block:: python
 
     from prometheus_client import REGISTRY, start_http_server
     from aiougds.metrics import ControllerCollector

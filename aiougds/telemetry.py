@@ -1,8 +1,9 @@
 """Spans for OpenTelemetry: ``pip install 'aiougds[otel]'``.
 
-::
+.. code-block:: python
 
     import aiougds.telemetry
+
     aiougds.telemetry.instrument()
 
 From then on every read, write, flush and so on of every namespace is a span of kind

@@ -7,8 +7,10 @@ CapabilityError on anything else.
 
     async with aiougds.open("emu:?size=1MiB") as ns:
         with inject(ns, Fault.status("read", sct=2, sc=0x81)) as fault:
-            ...  # reads fail with MediaError
-        assert fault.hits
+            try:
+                await ns.read(bytearray(4096), offset=0)
+            except aiougds.MediaError:
+                assert fault.hits == 1
 """
 
 from __future__ import annotations

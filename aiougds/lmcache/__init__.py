@@ -1,5 +1,7 @@
 """LMCache on raw NVMe namespaces: an L2 adapter, and a backend for its GDS L1 tier.
 
+.. not run: needs LMCache
+
 .. code-block:: sh
 
     lmcache server --l1-size-gb 20 --l2-adapter '{"type": "plugin",

@@ -63,7 +63,11 @@ class Layout:
     journal_bytes: int | None = None
 
     def sizes(self) -> list[SlotClass]:
-        """Return the classes, the smallest slots first."""
+        """Return the classes, the smallest slots first.
+
+        >>> [of.slot_bytes for of in Layout(slot_bytes=1 << 20).sizes()]
+        [1048576]
+        """
         if (self.slot_bytes is None) == (not self.classes):
             raise OptionError(
                 "a layout has slot_bytes= or classes=, one of them, not both or none"

@@ -1,5 +1,7 @@
 """vLLM's offloaded KV blocks on raw NVMe namespaces: a secondary tier.
 
+.. not run: needs vLLM
+
 .. code-block:: sh
 
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "OffloadingConnector",

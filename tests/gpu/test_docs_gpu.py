@@ -33,7 +33,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs" / "concepts"
 
 def programs(page: str) -> list[str]:
     text = (DOCS / page).read_text(encoding="utf-8")
-    return re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
 def block(page: str, words: str) -> CodeType:

@@ -1,0 +1,233 @@
+"""The commands that the documents show run, and print what is shown, in shape.
+
+Those that are not run (a mark says why) are taken apart as far as they can be: the
+shell's grammar, our own options, extras, sessions of nox, JSON in arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents.pages import ROOT, Block, blocks
+from documents.shape import alike
+
+from aiougds.cli import _main
+
+MIB = 1 << 20
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SHELL = blocks("sh", "console")
+# What may run without a mark: our own commands, and what makes files where they run.
+HARMLESS = {"aiougds", "cat", "head", "ls", "mkdir", "printf", "python", "truncate"}
+PROCESS = "4711"  # stands for a process that reads and writes
+
+BUSY = """
+import asyncio, aiougds
+
+async def main():
+    async with aiougds.open("emu:?size=1MiB&latency=100us") as ns:
+        async with ns.allocate(65536) as reg:
+            print("ready", flush=True)
+            while True:
+                await ns.read(reg[:4096], offset=0)
+                await ns.write(reg, offset=0)
+                await asyncio.sleep(0.001)
+
+asyncio.run(main())
+"""
+
+
+def steps(block: Block) -> list[tuple[str, str]]:
+    """Return each command of a block, and what it is shown to print."""
+    if block.language == "sh":
+        return [(block.source, "")]
+    found = re.split(r"^[$#] ", block.source, flags=re.MULTILINE)
+    assert not found[0].strip(), f"{block.name}: begin with a prompt"
+    made: list[tuple[str, str]] = []
+    for text in found[1:]:
+        command, _, printed = text.partition("\n")
+        while command.endswith("\\"):
+            more, _, printed = printed.partition("\n")
+            command = f"{command}\n{more}"
+        made.append((command, printed))
+    return made
+
+
+def ids(block: Block) -> str:
+    return block.name
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def environment(
+    tmp_path_factory: pytest.TempPathFactory, runtime: Path
+) -> dict[str, str]:
+    """``aiougds`` and ``python`` are those of this environment."""
+    programs = tmp_path_factory.mktemp("bin")
+    for name, run in {"aiougds": "-m aiougds.cli", "python": ""}.items():
+        file = programs / name
+        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {run} "$@"\n')
+        file.chmod(0o755)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("AIOUGDS_", "COLUMNS", "FORCE_COLOR", "NO_COLOR"))
+    }
+    return kept | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONSAFEPATH": "1",
+        "XDG_RUNTIME_DIR": str(runtime),
+    }
+
+
+@pytest.fixture(scope="module")
+def process(environment: dict[str, str]) -> Iterator[str]:
+    """The process that is looked at."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as busy:
+        assert busy.stdout is not None
+        assert busy.stdout.readline() == "ready\n"
+        yield str(busy.pid)
+        busy.kill()
+
+
+@pytest.mark.parametrize("block", [b for b in SHELL if not b.mark], ids=ids)
+def test_it_runs_and_prints_what_is_shown(
+    block: Block, tmp_path: Path, environment: dict[str, str], process: str
+) -> None:
+    test_what_runs_is_harmless(block)
+    for name in ("data.bin", "weights.bin"):
+        (tmp_path / name).write_bytes(bytes(2 * MIB))
+    for command, shown in steps(block):
+        done = subprocess.run(
+            ["sh", "-e", "-c", command.replace(PROCESS, process)],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            cwd=tmp_path,
+            env=environment | {"TMPDIR": str(tmp_path)},
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            assert alike(shown, done.stdout + done.stderr), done
+        elif shown:
+            assert alike(shown, done.stdout), done.stdout
+
+
+def words_of(command: str) -> Iterator[list[str]]:
+    """Return the words of each simple command, comments and assignments aside."""
+    joined = command.replace("\\\n", " ")
+    for line in _logical_lines(joined):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise AssertionError(f"{error}: {line}") from error
+        part: list[str] = []
+        for word in [*words, ";"]:
+            if word in ("&&", "||", "|", ";", "&"):
+                if part:
+                    yield part
+                part = []
+            elif part or not re.match(r"\w+=", word):
+                part.append(word)
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines, those of one quoted word together."""
+    line = ""
+    for more in text.splitlines():
+        line = f"{line}\n{more}" if line else more
+        if re.sub(r"#.*", "", line).count("'") % 2 == 0:
+            yield line
+            line = ""
+    if line:
+        yield line
+
+
+def parsed(args: list[str]) -> object:
+    """Return the exit status that our parser ends with; None: it takes them."""
+    try:
+        _main._parser().parse_args(args)
+    except SystemExit as error:
+        return error.code
+    return None
+
+
+def look_at_ours(words: list[str]) -> None:
+    if any("..." in word or word.isupper() for word in words):
+        return  # the form of a command
+    assert not parsed(words[1:]), words
+
+
+def look_at_pip(words: list[str]) -> None:
+    offered = PROJECT["project"]["optional-dependencies"]
+    for word in words:
+        for names in re.findall(r"^(?:aiougds|\.)\[(.*)\]$", word):
+            assert set(names.split(",")) <= set(offered), word
+
+
+def look_at_nox(words: list[str]) -> None:
+    sessions = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    for name in re.findall(r"-s (\S+)", " ".join(words)):
+        named = rf'def {name}\(session|nox\.session\(name="{name}"'
+        assert re.search(named, sessions), words
+
+
+def look_at_paths(words: list[str]) -> None:
+    for word in words:
+        if re.match(r"(tests|kmod|examples|docs|\.ci)(/|$)", word):
+            assert (ROOT / word.split(":")[0]).exists() or word.endswith(".ko"), words
+
+
+def look_at_json(words: list[str]) -> None:
+    for word in words:
+        if word.startswith("{") and '"' in word:
+            json.loads(word)
+
+
+@pytest.mark.parametrize("block", SHELL, ids=ids)
+def test_it_could_run(block: Block) -> None:
+    for command, _ in steps(block):
+        subprocess.run(["sh", "-n", "-c", command], check=True)
+        for words in words_of(command):
+            look_at_json(words)
+            look_at_paths(words)
+            program = words[0].removeprefix(".venv/bin/").removeprefix("sudo ")
+            if program == "aiougds":
+                look_at_ours(words)
+            elif program in ("pip", "pip3"):
+                look_at_pip(words)
+            elif program == "nox":
+                look_at_nox(words)
+
+
+@pytest.mark.parametrize("block", [b for b in SHELL if not b.mark], ids=ids)
+def test_what_runs_is_harmless(block: Block) -> None:
+    used = {words[0] for command, _ in steps(block) for words in words_of(command)}
+    assert used <= HARMLESS, "mark it: not run"
+
+
+def test_readme_has_two_commands() -> None:
+    commands = [b.source for b in SHELL if b.path == ROOT / "README.md"]
+    assert len(commands) == 2
+    for command in commands:
+        assert command.count("\n") == 1
+        assert command.startswith("sh .ci/setup && ")

@@ -1,0 +1,68 @@
+"""Links inside the repository lead somewhere, their anchors too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents.pages import ROOT, documents
+
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def without_code(text: str) -> str:
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as MyST and GitHub make it."""
+    words = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return words.replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    text = re.sub(
+        r"^```.*?^```$",
+        "",
+        path.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    own = set(re.findall(r"^\(([\w-]+)\)=$", text, re.MULTILINE))
+    return own | {slug(h) for h in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def broken(path: Path) -> Iterator[str]:
+    text = without_code(path.read_text(encoding="utf-8"))
+    for target, anchor in LINK.findall(text):
+        there = (path.parent / target) if target else path
+        if not there.exists():
+            yield f"{target}: no such file"
+        elif not there.resolve().is_relative_to(ROOT):
+            yield f"{target}: outside"
+        elif anchor and there.suffix == ".md" and anchor not in anchors(there):
+            yield f"{target}#{anchor}: no such heading"
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    assert list(broken(path)) == []
+
+
+def test_there_are_links() -> None:
+    count = sum(len(LINK.findall(p.read_text(encoding="utf-8"))) for p in documents())
+    assert count >= 30
+
+
+def test_every_page_is_reached() -> None:
+    """From the index, or from a list of pages below it."""
+    listed: set[Path] = set()
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```$", text, re.M | re.S):
+            for name in re.findall(r"^[\w/-]+$", tree, re.MULTILINE):
+                listed.add((page.parent / f"{name}.md").resolve())
+    pages = {p for p in documents() if p.is_relative_to(ROOT / "docs")}
+    assert pages - listed == {ROOT / "docs" / "index.md"}
