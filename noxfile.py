@@ -193,31 +193,48 @@ def typecheck(session: nox.Session) -> None:
 def native(session: nox.Session, san: str) -> None:
     """The C tests, plain and under the sanitizers."""
     session.install(*group("native"))
-    build = Path(session.create_tmp(), "build")
-    options = [f"-Db_sanitize={san}", "-Db_lundef=false", "-Dextension=false"]
-    fresh = [] if (build / "build.ninja").exists() else [str(ROOT)]
-    setup = ["setup", str(build), *fresh, *options]
-    session.run("meson", *setup, *([] if fresh else ["--reconfigure"]), silent=True)
     env = {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
     }
-    scale = "1" if san == "none" else "5"
-    session.run(
-        "meson",
-        "test",
-        "-C",
-        str(build),
-        "--print-errorlogs",
-        # They wait most of their time.
-        "--num-processes",
-        str(WORKERS),
-        "--timeout-multiplier",
-        scale,
-        *session.posargs,
-        env=env,
-    )
+    options = (f"-Db_sanitize={san}", "-Db_lundef=false")
+    c_tests(session, options, patience=1 if san == "none" else 5, env=env)
+
+
+def c_tests(
+    session: nox.Session, options: tuple[str, ...], patience: int, **how: dict[str, str]
+) -> None:
+    """Build the C tests, and run them."""
+    build = Path(session.create_tmp(), "build")
+    fresh = [] if (build / "build.ninja").exists() else [str(ROOT)]
+    setup = ["setup", str(build), *fresh, *options, "-Dextension=false"]
+    session.run("meson", *setup, *([] if fresh else ["--reconfigure"]), silent=True)
+    test = ["test", "-C", str(build), "--print-errorlogs"]
+    # They wait most of their time.
+    test += ["--num-processes", str(WORKERS), "--timeout-multiplier", str(patience)]
+    session.run("meson", *test, *session.posargs, **how)
+
+
+@nox.session(default=False)
+def aarch64(session: nox.Session) -> None:
+    """The C tests for aarch64, under QEMU's emulation of one program.
+
+    As root it installs the cross compiler and the emulator of Debian, if it lacks them.
+    """
+    needed = {
+        "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+        "qemu-aarch64-static": "qemu-user-static",
+    }
+    missing = [one for name, one in needed.items() if not shutil.which(name)]
+    packages = " ".join(missing).split()
+    if packages and os.geteuid():
+        session.error(f"missing: apt-get install {' '.join(packages)}")
+    if packages:
+        install = ["apt-get", "install", "-qy", "--no-install-recommends", *packages]
+        session.run(*install, external=True)
+    session.install(*group("native"))
+    c_tests(session, ("--cross-file", str(ROOT / "tests/native/aarch64.ini")), 10)
 
 
 @nox.session(default=False, python=PYTHONS[0])

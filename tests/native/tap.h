@@ -23,6 +23,13 @@ __attribute__((unused, format(printf, 2, 3))) static bool ok(bool cond, const ch
 	return cond;
 }
 
+/* A check that this kernel, or what stands for one, cannot show. */
+__attribute__((unused)) static void skip(const char *why)
+{
+	printf("ok %d # SKIP %s\n", ++tap_run, why);
+	fflush(stdout);
+}
+
 /* The plan, and main()'s result. */
 __attribute__((unused)) static int done_testing(void)
 {
