@@ -6,10 +6,13 @@ stops anything: what stands in the way is named, with the command that removes i
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from aiougds.cli._bind_all import bind_all
 from aiougds.cli._common import add_output, add_sysroot
 from aiougds.cli._console import Console
+from aiougds.cli._devices import load
 from aiougds.cli._failures import RefusedError, UsageError
 from aiougds.cli._host import binding, record
 from aiougds.cli._host.contents import claimed
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
     from collections.abc import Callable
 
+    from aiougds.cli._devices import Devices
     from aiougds.cli._host.functions import Function
 
 EPILOG: Final = (
@@ -41,6 +45,12 @@ def add_parser(
         metavar="SERIAL",
         help="the drive's serial number: bind it whatever is stored on it",
     )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="bind the drives that this file names (/etc/aiougds/devices.toml)",
+    )
     _add(commands, parents, "unbind", "give a drive back to its former driver", unbind)
 
 
@@ -52,7 +62,10 @@ def _add(
     action: Callable[[argparse.Namespace, System], Report],
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, parents=parents, help=text, epilog=EPILOG)
-    parser.add_argument("address", metavar="ADDRESS")
+    # Of a bind there may be a file that names them.
+    parser.add_argument(
+        "address", metavar="ADDRESS", nargs="?" if name == "bind" else None
+    )
     parser.add_argument(
         "--yes", action="store_true", help="do it; without, only say what would be done"
     )
@@ -67,8 +80,18 @@ def run(args: argparse.Namespace) -> int:
     system = System(args.sysroot)
     if args.yes and not system.real:
         raise UsageError("--yes changes the running machine: it goes without --sysroot")
+    console = Console(quiet=args.output == "json")
+    config: Path | None = getattr(args, "config", None)
+    if config is not None:
+        if args.address is not None or args.serial is not None:
+            raise UsageError(
+                "--config names the drives: say no ADDRESS and no --serial"
+            )
+        return _from_file(system, load(config), console, do=args.yes)
+    if args.address is None:
+        raise UsageError("say which drive: its ADDRESS, or --config FILE for several")
     action: Callable[[argparse.Namespace, System], Report] = args.action
-    return finish(action(args, system), Console(quiet=args.output == "json"))
+    return finish(action(args, system), console)
 
 
 def finish(report: Report, console: Console) -> int:
@@ -89,6 +112,16 @@ def bind(args: argparse.Namespace, system: System) -> Report:
         # Once more: another bind may have been at work until now.
         function = read_function(system, function.address)
         return _bind(system, function, serial=serial, do=True)
+
+
+def _from_file(system: System, wanted: Devices, console: Console, *, do: bool) -> int:
+    def one(function: Function, serial: str | None) -> Report:
+        return _bind(system, function, serial=serial, do=do)
+
+    if not do:
+        return bind_all(system, wanted, console, one)
+    with binding.one_at_a_time(system):
+        return bind_all(system, wanted, console, one)
 
 
 def _bind(

@@ -62,7 +62,7 @@ class Report:
 def show(console: Console, report: Report) -> None:
     """Print it."""
     if console.quiet:
-        console.json(_describe(report))
+        console.json(describe(report))
         return
     function = report.function
     size = function.nbytes
@@ -89,7 +89,8 @@ def show(console: Console, report: Report) -> None:
             console.line(f"      {step}")
 
 
-def _describe(report: Report) -> dict[str, object]:
+def describe(report: Report) -> dict[str, object]:
+    """Return it for programs."""
     function, after = report.function, report.after
     return {
         "schema": SCHEMA,
