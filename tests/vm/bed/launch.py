@@ -24,6 +24,7 @@ from vm.bed.initramfs import initramfs
 from vm.bed.kernels import Kernel, kernel
 from vm.bed.machine import Machine, slot
 from vm.bed.modules import module
+from vm.bed.packages import package
 from vm.bed.programs import program
 from vm.bed.qemu import Boot, Properties, command, devices
 from vm.bed.run import GuestRun, Result, died_booting, read_result
@@ -95,6 +96,7 @@ def make_plan(run: GuestRun, booted: Kernel, selected: list[str]) -> Plan:
         "programs": {
             Path(source).stem: str(program(source)) for source in run.programs
         },
+        "packages": {name: str(package(name)) for name in run.packages},
         "devices": described_devices(run.machine),
         "slots": {name: slot(run.machine, name) for name in names},
         "iommu": run.machine.iommu,

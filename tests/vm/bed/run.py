@@ -22,7 +22,7 @@ class GuestRun:
     ``checks``: modules below ``tests/`` (``vm.checks.bed``). ``modules``: kernel
     modules to load before, as if built where their sources are, each with its
     parameters (``kmod/ugds_drv.ko name=value``). ``programs``: C files below
-    ``tests/vm`` to build.
+    ``tests/vm`` to build. ``packages``: of Debian, for a check to install.
     ``quick``: part of what every change has to pass. ``alone``: no other guest beside
     it, because times are compared.
     """
@@ -33,6 +33,7 @@ class GuestRun:
     machine: Machine = field(default_factory=Machine)
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
     quick: bool = False
     alone: bool = False
 

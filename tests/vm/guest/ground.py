@@ -36,6 +36,7 @@ class Plan(TypedDict):
     checks: list[str]
     selected: list[str]
     programs: dict[str, str]
+    packages: dict[str, str]
     devices: dict[str, Device]
     slots: dict[str, int]
     iommu: bool
