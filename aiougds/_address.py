@@ -66,6 +66,7 @@ class EmuOptions:
     shadow: bool = False
     step: bool = True
     coalescing: bool = True
+    awake: bool = False
     mdts: int = 8
     dstrd: int = 0
     mpsmin: int = 0
@@ -115,7 +116,7 @@ _NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "window": (0, 4096),
     "seed": (0, (1 << 64) - 1),
 }
-_SWITCHES: Final = ("readonly", "vwc", "shadow", "step", "coalescing")
+_SWITCHES: Final = ("readonly", "vwc", "shadow", "step", "coalescing", "awake")
 _TIME_OPTIONS: Final = {
     "latency": "latency_ns",
     "latency_per_kib": "latency_per_kib_ns",

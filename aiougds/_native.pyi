@@ -73,6 +73,7 @@ class Lib:
     UGDS_EMU_DBBUF: Final[int]
     UGDS_EMU_STEP: Final[int]
     UGDS_EMU_NO_COALESCE: Final[int]
+    UGDS_EMU_AWAKE: Final[int]
     UGDS_EMU_MAX_NS: Final[int]
     UGDS_STATE_LIVE: Final[int]
     UGDS_STATE_RESETTING: Final[int]

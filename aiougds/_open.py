@@ -69,6 +69,7 @@ EMU_SWITCHES: Final = {
     "wrr": lib.UGDS_EMU_WRR,
     "shadow": lib.UGDS_EMU_DBBUF,
     "step": lib.UGDS_EMU_STEP,
+    "awake": lib.UGDS_EMU_AWAKE,
 }
 EMU_NUMBERS: Final = (
     "mdts", "dstrd", "mpsmin", "mpsmax", "to", "aerl", "acl", "mqes", "awupf", "queues",

@@ -26,6 +26,7 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 		.dbbuf = u->flags & UGDS_EMU_DBBUF,
 		.no_coalesce = u->flags & UGDS_EMU_NO_COALESCE,
 		.step = u->flags & UGDS_EMU_STEP,
+		.awake = u->flags & UGDS_EMU_AWAKE,
 		.mdts = (uint8_t)u->mdts,
 		.dstrd = (uint8_t)u->dstrd,
 		.mpsmin = (uint8_t)u->mpsmin,

@@ -46,6 +46,7 @@ struct emu_params {
 	bool dbbuf; /* Doorbell Buffer Config advertised */
 	bool no_coalesce; /* Interrupt Coalescing is refused */
 	bool step; /* host threads may step */
+	bool awake; /* a device thread never sleeps, so that the latency model is kept to a microsecond */
 	uint8_t mdts;
 	uint8_t dstrd;
 	uint8_t mpsmin;

@@ -101,7 +101,9 @@ static bool spin(struct emu_actor *a)
 	int64_t now = now_ns(), end = now + (miss & 63 ? SPIN_NS >> (miss > 8 ? 8 : miss) : SPIN_NS), due;
 	bool found = false;
 
-	while (!found && now < end && !in_the_way(e) &&
+	if (unlikely(e->p.awake))
+		end = INT64_MAX;
+	while (!found && now < end && (end == INT64_MAX || !in_the_way(e)) &&
 	       !atomic_load_explicit(&e->quit, memory_order_relaxed)) {
 		for (uint32_t i = 0; i < LOOKS_PER_CLOCK && !found; i++) {
 			found = emu_work_pending(a) || (emu_far_any(e) && emu_far_poll(a, NULL));
@@ -224,7 +226,7 @@ void emu_idle(struct emu_actor *a)
 		if (atomic_exchange_explicit(&e->spinner, 1, memory_order_seq_cst)) {
 			found = look_around(a);
 		} else {
-			found = spin(a);
+			found = spin(a) || e->p.awake;
 			a->warm_until = 0;
 			/* seq_cst: a kick that still saw a spinner wrote its doorbell before the look below */
 			atomic_store_explicit(&e->spinner, 0, memory_order_seq_cst);

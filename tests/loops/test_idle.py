@@ -64,6 +64,18 @@ def test_idling_burns_no_cpu(
     assert used < 0.02 * IDLE_S, f"{used / IDLE_S:.1%} of a core while idle"
 
 
+def test_a_device_that_is_to_stay_awake_does() -> None:
+    """What keeps the times of a model to a microsecond, and is asked for only."""
+    with aiougds.blocking.open("emu:?size=1MiB&threads=2&awake=1&step=0") as ns:
+        before = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - before > 0.02
+        ns.read(bytearray(BLOCK), offset=0)
+    before = time.process_time()
+    time.sleep(0.1)
+    assert time.process_time() - before < 0.02
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
