@@ -104,12 +104,18 @@ static uint32_t by_lists(const struct nvme_lane *l, enum nvme_flow flow)
 	return most > out ? most - out : 0;
 }
 
+/* Bytes of a command: what nobody waits behind need not come back piece by piece. */
+static uint32_t chunk_of(const struct nvme_lane *l, uint32_t which, bool hurry)
+{
+	return hurry || which == BACKGROUND ? l->ctrl->p.chunk : l->ctrl->max_transfer;
+}
+
 static uint32_t pump(struct nvme_lane *l, enum nvme_flow flow, int64_t now, bool hold)
 {
 	const uint32_t which = flow == NVME_FLOW_BULK ? BULK : BACKGROUND;
 	struct nvme_sched *s = &l->ctrl->sched;
 	const bool hurry = is_recent(&s->hurry, now);
-	const uint32_t chunk = hurry || which == BACKGROUND ? l->ctrl->p.chunk : l->ctrl->max_transfer;
+	const uint32_t chunk = chunk_of(l, which, hurry);
 	uint32_t most = by_bytes(l, which, chunk);
 
 	if (!nvme_turns_first(l, flow))
@@ -133,13 +139,14 @@ uint32_t nvme_sched_pump(struct nvme_lane *l, int64_t now, bool hold)
 
 uint32_t nvme_sched_floor(struct nvme_lane *l, int64_t now, bool hold)
 {
-	const uint32_t chunk = l->ctrl->p.chunk;
+	const bool hurry = is_recent(&l->ctrl->sched.hurry, now);
 	uint32_t total = 0;
 
 	if (nvme_turns_first(l, NVME_FLOW_BULK) && !l->sched.out[BULK])
-		total += nvme_lane_pump_turns(l, NVME_FLOW_BULK, 1, chunk, now, hold);
+		total += nvme_lane_pump_turns(l, NVME_FLOW_BULK, 1, chunk_of(l, BULK, hurry), now, hold);
 	if (nvme_turns_first(l, NVME_FLOW_BACKGROUND) && !l->sched.out[BACKGROUND])
-		total += nvme_lane_pump_turns(l, NVME_FLOW_BACKGROUND, 1, chunk, now, hold);
+		total += nvme_lane_pump_turns(l, NVME_FLOW_BACKGROUND, 1, chunk_of(l, BACKGROUND, hurry), now,
+					      hold);
 	return total;
 }
 

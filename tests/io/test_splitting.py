@@ -72,6 +72,16 @@ async def test_no_mdts_leaves_max_transfer(world: World, limit: int) -> None:
 
 
 @pytest.mark.few
+async def test_a_large_read_beside_nothing_is_not_split(world: World) -> None:
+    """Each command that comes back is an interrupt, and a turn of the loop in vain."""
+    async with world.open(emu={"size": "8MiB"}) as ns, ns.allocate(MIB) as reg:
+        assert ns.controller.capabilities.max_transfer_bytes == MIB
+        for turn in range(1, 4):
+            await ns.read(reg, offset=0)
+            assert served(ns) == turn
+
+
+@pytest.mark.few
 @pytest.mark.parametrize("mpsmin", [0, 1, 2, 4])
 @pytest.mark.parametrize("start", [0, 4, PAGE, 3 * PAGE + 512])
 async def test_memory_pages_of_the_controller(
