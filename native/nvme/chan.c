@@ -97,9 +97,10 @@ bool nvme_wake(_Atomic uint32_t *word, int fd)
 	return true;
 }
 
-void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op)
+bool nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op)
 {
 	struct nvme_op *head = atomic_load_explicit(&ch->ended, memory_order_relaxed);
+	bool slept;
 
 	/* The owner may collect @op at once and close: it waits until we have let go of the channel. */
 	atomic_fetch_add_explicit(&ch->posters, 1, memory_order_relaxed);
@@ -107,8 +108,9 @@ void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op)
 		op->next = head;
 	while (!atomic_compare_exchange_weak_explicit(&ch->ended, &head, op, memory_order_release,
 						      memory_order_relaxed));
-	nvme_wake(ch->word, ch->fd);
+	slept = nvme_wake(ch->word, ch->fd);
 	atomic_fetch_sub_explicit(&ch->posters, 1, memory_order_release);
+	return slept;
 }
 
 void nvme_chan_arm_lane(struct nvme_chan *ch)

@@ -25,8 +25,9 @@ struct nvme_exec {
 	struct nvme_exec *poll_next; /* of its list */
 	struct nvme_pollers *own; /* NULL: the user's */
 	struct nvme_op *_Atomic posted; /* stack of operations handed over; taken whole */
-	_Atomic uint32_t *word; /* own_word, or the transport's */
+	_Atomic uint32_t *word; /* for interrupts; own_word, or the transport's */
 	_Atomic uint32_t own_word;
+	_Atomic uint32_t post_word; /* for what is handed over */
 	_Atomic bool drained; /* somebody else moved posted operations onto the lane: they are to be sent */
 	int fd;
 };
@@ -120,8 +121,8 @@ static inline void nvme_chan_op_put(struct nvme_chan *ch, struct nvme_op *op)
 struct nvme_op *nvme_chan_op_find(struct nvme_chan *ch, uint64_t token);
 /* Tokens of operations and admin commands that were started and whose end was not reported; how many there are. */
 uint32_t nvme_chan_tokens(const struct nvme_chan *ch, uint64_t *out, uint32_t max);
-/* Hand an ended operation to its channel and wake it. Any thread. */
-void nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op);
+/* Hand an ended operation to its channel and wake it. Any thread. True: it slept. */
+bool nvme_chan_post_ended(struct nvme_chan *ch, struct nvme_op *op);
 /* The lane that runs @op. */
 static inline struct nvme_lane *nvme_op_lane(struct nvme_op *op)
 {
@@ -218,8 +219,8 @@ void nvme_exec_post(struct nvme_exec *x, struct nvme_op *first, struct nvme_op *
 /* Put what was posted onto the lane. */
 void nvme_exec_drain(struct nvme_exec *x);
 void nvme_exec_free(struct nvme_exec *x);
-/* Its poller's thread: a turn, true if there was something to do; is there something; shall it be woken? */
-bool nvme_exec_turn(struct nvme_exec *x);
+/* Its poller's thread: a turn, true if there was something to do, *@woke: somebody slept who was told of it; is there something; shall it be woken? */
+bool nvme_exec_turn(struct nvme_exec *x, bool *woke);
 bool nvme_exec_peek(struct nvme_exec *x);
 void nvme_exec_arm(struct nvme_exec *x, bool on);
 

@@ -44,7 +44,7 @@ void nvme_op_hand_over(struct nvme_lane *l, struct nvme_op *op)
 	else if (l->sink && l->sink->n < l->sink->max)
 		l->sink->out[l->sink->n++] = op;
 	else
-		nvme_chan_post_ended(op->chan, op);
+		l->woke |= nvme_chan_post_ended(op->chan, op);
 }
 
 static void drop_timer(struct nvme_op *op)

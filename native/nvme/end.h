@@ -65,7 +65,7 @@ static inline void nvme_batch_publish(struct nvme_lane *l, struct nvme_batch *b,
 	    (int32_t)(tail - atomic_load_explicit(&b->notify_at, memory_order_relaxed)) >= 0 &&
 	    atomic_exchange_explicit(&b->notify, false, memory_order_acq_rel) &&
 	    !atomic_exchange_explicit(&b->told, true, memory_order_acq_rel))
-		nvme_chan_post_ended(b->chan, b->handle);
+		l->woke |= nvme_chan_post_ended(b->chan, b->handle);
 }
 
 static inline void nvme_batch_item_ended(struct nvme_lane *l, struct nvme_op *op)

@@ -18,7 +18,7 @@ void nvme_exec_post(struct nvme_exec *x, struct nvme_op *first, struct nvme_op *
 		last->next = head;
 	while (!atomic_compare_exchange_weak_explicit(&x->posted, &head, first, memory_order_release,
 						      memory_order_relaxed));
-	nvme_wake(x->word, x->fd);
+	nvme_wake(&x->post_word, x->fd);
 }
 
 /* Onto the lane, oldest first. Locked. */
@@ -57,10 +57,10 @@ void nvme_exec_drain(struct nvme_exec *x)
 	/* The executor may be between its last look at what is posted and its sleep, and the wake-up of the post may
 	 * have come before it armed: mark, then wake; it arms, then looks at the mark. */
 	atomic_store_explicit(&x->drained, true, memory_order_relaxed);
-	nvme_wake(x->word, x->fd);
+	nvme_wake(&x->post_word, x->fd);
 }
 
-bool nvme_exec_turn(struct nvme_exec *x)
+bool nvme_exec_turn(struct nvme_exec *x, bool *woke)
 {
 	struct nvme_lane *l = &x->lane;
 	bool some;
@@ -75,18 +75,28 @@ bool nvme_exec_turn(struct nvme_exec *x)
 		nvme_lane_expire(l, now_ns());
 	if (unlikely(atomic_load_explicit(&l->ctrl->state, memory_order_acquire) >= NVME_WEDGED))
 		nvme_lane_fail(l);
+	*woke |= l->woke;
+	l->woke = false;
 	owner_unlock(&l->lock);
 	return some;
 }
 
 void nvme_exec_arm(struct nvme_exec *x, bool on)
 {
+	struct nvme_lane *l = &x->lane;
+	bool expects = false;
+
 	if (on) {
-		owner_lock(&x->lane.lock);
-		nvme_lane_ack(&x->lane);
-		owner_unlock(&x->lane.lock);
+		owner_lock(&l->lock);
+		nvme_lane_ack(l);
+		/* Others' completions on its vector are none of its business while nothing of it is out, or may be sent by
+		 * housekeeping when its time has come. */
+		expects = atomic_load_explicit(&l->inflight, memory_order_relaxed) || nvme_lane_waiting(l) ||
+			  l->next_timer != INT64_MAX;
+		owner_unlock(&l->lock);
 	}
-	atomic_store_explicit(x->word, on, memory_order_relaxed);
+	atomic_store_explicit(x->word, expects, memory_order_relaxed);
+	atomic_store_explicit(&x->post_word, on, memory_order_relaxed);
 }
 
 bool nvme_exec_peek(struct nvme_exec *x)

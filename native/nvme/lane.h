@@ -66,6 +66,7 @@ struct nvme_lane {
 	bool failed; /* everything was ended after the controller failed */
 	int fail_err;
 	bool late_seen; /* a CQE was waiting at the last tick */
+	bool woke; /* somebody who slept was told of an end; the executor's poller clears it */
 	bool deaf; /* a pair's vector had no place left: its interrupts do not wake the owner */
 	uint64_t bind[NVME_LANE_PAIRS]; /* wake-up bindings of the pairs' vectors, */
 	bool bound[NVME_LANE_PAIRS]; /* where there is one */

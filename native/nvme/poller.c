@@ -34,8 +34,9 @@ static bool pass(struct nvme_poller *p)
 {
 	bool some = false;
 
+	p->woke = false;
 	for (struct nvme_exec *x = p->list; x; x = x->poll_next)
-		some |= nvme_exec_turn(x);
+		some |= nvme_exec_turn(x, &p->woke);
 	tick(&p->passes);
 	if (some)
 		tick(&p->found);
@@ -106,6 +107,8 @@ static void *poller_main(void *arg)
 			make_way(p);
 		if (pass(p)) {
 			idle = 0;
+			if (p->woke)
+				sched_yield(); /* on this processor, perhaps: then it need not wait for our turn to end */
 			continue;
 		}
 		if (!idle++)

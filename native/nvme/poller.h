@@ -25,6 +25,7 @@ struct nvme_poller {
 	_Atomic bool stop;
 	int fd;
 	int cpu; /* -1: any */
+	bool woke; /* the last pass woke somebody */
 	_Atomic int tid;
 	_Atomic uint64_t passes, found, sleeps;
 };

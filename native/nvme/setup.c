@@ -167,6 +167,20 @@ static uint8_t prio_of(const struct nvme_ctrl *c, enum nvme_qpair_kind kind)
 					 : (uint8_t)c->p.qprio;
 }
 
+/* Where there are too few for all pairs, the executor's shares the one of the general pair that is leased last: whoever is on
+ * a vector is woken by each other's completions, and those of the executor come all the time while somebody polls. */
+static uint16_t vector_of(const struct nvme_ctrl *c, uint32_t i)
+{
+	const uint32_t n = c->nr_vectors - 1, last = c->nr_qpairs - 1;
+	const uint32_t general = last - c->nr_batch - 2 * c->nr_class;
+
+	if (c->nr_vectors < 2)
+		return 0;
+	if (i == last && n < c->nr_qpairs && general)
+		i = general - 1;
+	return (uint16_t)(1 + i % n);
+}
+
 int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 {
 	uint32_t n = c->nr_qpairs;
@@ -182,7 +196,7 @@ int nvme_ctrl_make_pairs(struct nvme_ctrl *c, struct nvme_err *err)
 		bool batch = is_batch(c, i);
 		struct nvme_qpair_conf conf = {
 			.qid = (uint16_t)(i + 1),
-			.vector = (uint16_t)(c->nr_vectors > 1 ? 1 + i % (c->nr_vectors - 1) : 0),
+			.vector = vector_of(c, i),
 			.depth = batch ? c->p.batch_depth : c->p.depth,
 			.list_pages = batch ? BATCH_LISTS : min_u32(c->p.depth, GENERAL_LISTS),
 			.kind = (uint8_t)kind_of(c, i),

@@ -92,6 +92,43 @@ async def test_an_idle_executor_sleeps_and_misses_nothing(world: World) -> None:
 
 
 @pytest.mark.few
+@pytest.mark.parametrize("vectors", [1, 2, 16])
+async def test_it_sleeps_through_what_others_wait_for(
+    world: World, vectors: int
+) -> None:
+    """Its queue pair shares a vector, and nothing of it is at the device."""
+    with PollingExecutor() as executor:
+        async with (
+            world.open(
+                executor=executor, emu={"latency": "100us"}, vectors=vectors
+            ) as ns,
+            ns.allocate(PAGE) as reg,
+        ):
+            await ns.read(reg, offset=0, mode="poll")
+            time.sleep(0.1)
+            before = executor.threads[0]
+            for _ in range(100):
+                await ns.read(reg, offset=0, mode="interrupt")
+            after = executor.threads[0]
+            assert after.sleeps - before.sleeps < 10
+            assert ns.controller.statistics().stragglers == 0
+
+
+@pytest.mark.few
+async def test_who_is_polled_for_is_woken_once_an_operation(world: World) -> None:
+    async with (
+        world.open(mode="poll", emu={"latency": "50us"}) as ns,
+        ns.allocate(PAGE) as reg,
+    ):
+        part = ns.using(mode="interrupt")
+        await part.read(reg, offset=0)  # a pair of its own beside the executor's
+        before = ns.controller.statistics().wakeups
+        for _ in range(100):
+            await ns.read(reg, offset=0)
+        assert ns.controller.statistics().wakeups - before <= 100
+
+
+@pytest.mark.few
 async def test_it_is_kept_on_its_processors(world: World) -> None:
     cpus = sorted(os.sched_getaffinity(0))[:2]
     with PollingExecutor(3, cpus=cpus) as executor:
