@@ -160,6 +160,16 @@ class AsyncioHome(Home):
         parked.clear()
 
     def dispatch(self, line: Line, words: list[int]) -> None:
+        if len(words) == 4 and words[1] >= 0 and not line.targets:
+            # The only one that came back, and well: a third of the time.
+            entry = line.waiters.pop(words[0], None)
+            if entry is None:
+                line.unclaimed(words[2])
+                return
+            only: asyncio.Future[Record] = entry[0]  # type: ignore[assignment]
+            if not only.done():
+                only.set_result(tuple.__new__(Record, words))
+            return
         pop = line.waiters.pop
         new = tuple.__new__  # half the time of Record(...)
         it = iter(words)
