@@ -24,6 +24,7 @@ GROUPS = (
     "bulk",
     "beside",
     "adaptive",
+    "waiting",
     "opening",
     "memory",
 )

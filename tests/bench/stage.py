@@ -84,21 +84,23 @@ class Stage:
 
 
 def load_helper(folder: Path) -> ctypes.CDLL:
-    """Compile floor.c in ``folder`` (once) and load it."""
+    """Compile the C files here in ``folder`` (once) and load them."""
     library = folder / "floor.so"
     if not library.exists():
         compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
-        source = Path(__file__).with_name("floor.c")
+        sources = map(str, sorted(Path(__file__).parent.glob("*.c")))
         flags = ["-O2", "-shared", "-fPIC", "-pthread"]
         subprocess.run(
-            [*compiler.split(), *flags, "-o", str(library), str(source)], check=True
+            [*compiler.split(), *flags, "-o", str(library), *sources], check=True
         )
     helper = ctypes.CDLL(str(library))
     for name in (
         "floor_handoff",
         "floor_preadv",
         "floor_rings",
+        "floor_wait",
         "loop_rw",
+        "loop_wait",
         "loop_batches",
     ):
         getattr(helper, name).restype = ctypes.c_int64
