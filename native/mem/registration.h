@@ -121,8 +121,9 @@ int mem_register_within(struct mem_table *t, uint64_t parent, uint64_t off, size
 			uint64_t *ret_handle);
 /* While nothing is in flight and none can be: mark what @revoked(ctx, the transport's name for it) says is lost. */
 void mem_table_revoke(struct mem_table *t, bool (*revoked)(void *ctx, uint64_t handle), void *ctx);
-/* What devices wrote to it is seen by its GPU afterwards. Calls the runtime. */
-void mem_make_visible(const struct mem_map *m);
+/* What devices wrote to it is seen by its GPU afterwards. Calls the runtime. Not 0: it refused, and it is not seen: its number
+ * in the high eight bits, its code below. */
+uint32_t mem_make_visible(const struct mem_map *m);
 /* Why mem_get() answers NULL for @handle: -EKEYREVOKED or -ESTALE. */
 int mem_refusal(struct mem_table *t, uint64_t handle);
 /* 0, -EBUSY while requests are in flight (nothing changes), -ESTALE for a handle that is not live. */

@@ -174,22 +174,28 @@ static __attribute__((noinline)) void command_done(struct nvme_lane *l, struct n
 
 /*
  * Before anybody hears that they are done: bytes that the device wrote into a GPU which does not see them by itself. One call
- * is for all that came before it. No callback of a runtime takes the lane's lock.
+ * is for all that came before it. No callback of a runtime takes the lane's lock. What the GPU does not see was not
+ * transferred, and ends as if the device had said so, with the runtime's code in the place of a command's result.
  */
-static void make_visible(const struct nvme_done *done, uint32_t n)
+static void make_visible(struct nvme_done *done, uint32_t n)
 {
 	const struct mem_map *last = NULL;
+	uint32_t refused = 0;
 
 	for (uint32_t k = 0; k < n; k++) {
 		const struct nvme_op *op = done[k].owner;
 		const struct mem_map *m = op->map;
 
-		if (op->opcode != NVME_IO_READ || !m || !m->peer.vendor ||
-		    (last && last->peer.vendor == m->peer.vendor && last->peer.device == m->peer.device &&
-		     last->peer.ctx == m->peer.ctx))
+		if (op->opcode != NVME_IO_READ || !m || !m->peer.vendor)
 			continue;
-		mem_make_visible(m);
+		if (!last || last->peer.vendor != m->peer.vendor || last->peer.device != m->peer.device ||
+		    last->peer.ctx != m->peer.ctx)
+			refused = mem_make_visible(m);
 		last = m;
+		if (unlikely(refused) && !done[k].status) {
+			done[k].status = NVME_STATUS(NVME_SCT_GENERIC, NVME_SC_DATA_TRANSFER);
+			done[k].dw0 = refused;
+		}
 	}
 }
 

@@ -18,7 +18,14 @@ from helpers.model import PAGE, pattern
 from helpers.world import World, served
 from soft_gpu.control import Missing
 
-from aiougds import CapabilityError, MediaError, OperationWithdrawnError, StatusCell
+from aiougds import (
+    BatchError,
+    CapabilityError,
+    GPUError,
+    MediaError,
+    OperationWithdrawnError,
+    StatusCell,
+)
 from aiougds._ffi import lib
 from aiougds.testing import Fault, inject
 
@@ -191,6 +198,27 @@ async def test_plain_reads_are_made_visible_before_they_return(
         assert not await flushes(ns.flush())
     async with world.open(emu=SMALL) as ns, ns.register(whole) as reg:
         assert not await flushes(ns.read(reg, offset=0)), "it is staged"
+
+
+@pytest.mark.vendors("cuda")
+async def test_what_could_not_be_made_visible_was_not_read(
+    world: World, gpu: GPU
+) -> None:
+    ptr = gpu.alloc(8 * PAGE)
+    gpu.soft.missing(Missing.ORDERED_WRITES)
+    async with hardware(world) as ns, ns.register((ptr, 8 * PAGE, gpu.name)) as reg:
+        gpu.soft.fail(FLUSH, 999)
+        with pytest.raises(GPUError, match="999|UNKNOWN") as caught:
+            await ns.read(reg[:PAGE], offset=0)
+        assert "read of 4096 bytes at offset 0" in str(caught.value)
+        assert await ns.read(reg[:PAGE], offset=0) == PAGE
+        pairs = [(reg[i * PAGE : (i + 1) * PAGE], i * PAGE) for i in range(8)]
+        gpu.soft.fail(FLUSH, 999)
+        with pytest.raises(BatchError) as batch:
+            await ns.read_many(pairs)
+        assert 1 <= len(batch.value.exceptions) <= 8
+        assert all(isinstance(one, GPUError) for one in batch.value.exceptions)
+        assert await ns.read_many(pairs) == [PAGE] * 8
 
 
 @pytest.mark.vendors("cuda")
