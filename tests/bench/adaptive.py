@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiougds
+from aiougds.cli._suites.turns import device_clocks, processor_ns
 from bench.line import Line, no_gc, turns
 from bench.stage import Stage, loops, run_on, spread
 
@@ -30,7 +31,6 @@ LATENCIES = {
 SIZES = (4096, 65536, 1 << 20)
 DEPTHS = (1, 8, 32)
 ROUNDS = 15
-THREAD_CLOCK: Final = 6  # clock_getcpuclockid(3) of a thread: ~tid << 3, and this
 SLOWER, DEARER, AS_GOOD = 1.1, 1.2, 1.05
 
 
@@ -39,24 +39,6 @@ class Cost(NamedTuple):
 
     wait: float
     cpu: float
-
-
-def device_threads() -> list[int]:
-    """Return the clocks of the embedded controllers' own threads."""
-    return [
-        ~int(task.name) << 3 | THREAD_CLOCK
-        for task in Path("/proc/self/task").iterdir()
-        if (task / "comm").read_text().startswith("ugds-emu")
-    ]
-
-
-def cpu_us(device: list[int]) -> float:
-    """Return the processor time of this process's threads but those.
-
-    Clocks, and not /proc: what that says of a running thread may be a tick old, which
-    is longer than most rounds.
-    """
-    return (time.process_time_ns() - sum(map(time.clock_gettime_ns, device))) / 1e3
 
 
 async def cost(
@@ -73,12 +55,12 @@ async def cost(
             await ns.read(part, offset=index * size)
             taken.append(time.perf_counter_ns() - begin)
 
-    device = device_threads()
-    cpu = cpu_us(device)
+    device = device_clocks()
+    cpu = processor_ns(device)
     async with asyncio.TaskGroup() as group:
         for index in range(depth):
             group.create_task(reader(index))
-    return Cost(median(taken) / 1e3, (cpu_us(device) - cpu) / len(taken))
+    return Cost(median(taken) / 1e3, (processor_ns(device) - cpu) / 1e3 / len(taken))
 
 
 @contextmanager

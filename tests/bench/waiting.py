@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiougds
 from aiougds._ffi import lib
-from bench.adaptive import cpu_us, device_apart, device_threads
+from aiougds.cli._suites.turns import device_clocks, processor_ns
+from bench.adaptive import device_apart
 from bench.line import Line, most_line, no_gc, turns
 from bench.native import Raw, function
 from bench.stage import MIB, PAGE, Stage, at, checked, int64s, loops, run_on
@@ -149,14 +150,14 @@ async def awaited(case: Case, mode: aiougds.Mode) -> Cost:
         with device_apart():
             for _ in range(WARM):
                 await ns.read(part, offset=0)
-            device = device_threads()
-            cpu = cpu_us(device)
+            device = device_clocks()
+            cpu = processor_ns(device)
             for _ in range(case.count):
                 begin = clock()
                 await ns.read(part, offset=0)
                 taken.append(clock() - begin)
-            cpu = cpu_us(device) - cpu
-    return Cost(median(taken) / 1e3, cpu / case.count)
+            cpu = processor_ns(device) - cpu
+    return Cost(median(taken) / 1e3, cpu / 1e3 / case.count)
 
 
 async def from_c(stage: Stage, case: Case, mode: aiougds.Mode) -> Cost:
@@ -170,8 +171,8 @@ async def from_c(stage: Stage, case: Case, mode: aiougds.Mode) -> Cost:
         chan, space, handle = raw.args
         with device_apart():
             for count in (WARM, case.count):
-                device = device_threads()
-                cpu = cpu_us(device)
+                device = device_clocks()
+                cpu = processor_ns(device)
                 checked(
                     stage.helper.loop_wait(
                         function("ugds_rw"),
@@ -186,8 +187,8 @@ async def from_c(stage: Stage, case: Case, mode: aiougds.Mode) -> Cost:
                         at(taken),
                     )
                 )
-                cpu = cpu_us(device) - cpu
-    return Cost(median(taken) / 1e3, cpu / case.count)
+                cpu = processor_ns(device) - cpu
+    return Cost(median(taken) / 1e3, cpu / 1e3 / case.count)
 
 
 async def bare(stage: Stage, case: Case, how: int) -> Cost:

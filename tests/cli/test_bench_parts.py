@@ -22,7 +22,14 @@ from aiougds.cli._suites.movers import Shape
 from aiougds.cli._suites.peers import HOST_PEERS, Peer
 from aiougds.cli._suites.place import label, machine, show_machine
 from aiougds.cli._suites.sides import Place, SpinningSide, our_sides, side_named
-from aiougds.cli._suites.turns import Spread, no_gc, processor_ns, spread, turns
+from aiougds.cli._suites.turns import (
+    Spread,
+    device_clocks,
+    no_gc,
+    processor_ns,
+    spread,
+    turns,
+)
 
 BY_NAME = {peer.name: peer for peer in HOST_PEERS}
 FILE = Place(address="emu:data", path="data")
@@ -75,14 +82,27 @@ def test_processor_time_of_all_threads() -> None:
         done.wait()
 
     thread = threading.Thread(target=spin)
-    before = processor_ns()
+    before = processor_ns(())
     thread.start()
     spent.wait()
     try:
-        assert processor_ns() - before >= 45e6
+        assert processor_ns(()) - before >= 49.9e6
     finally:
         done.set()
         thread.join()
+
+
+def test_processor_time_without_the_device() -> None:
+    address = "emu:?size=1MiB&awake=1&threads=1&step=0"
+    with aiougds.blocking.open(address) as ns:
+        device = device_clocks()
+        assert len(device) == 1
+        before, all_of_it = processor_ns(device), time.process_time_ns()
+        while time.process_time_ns() - all_of_it < 100e6:
+            time.sleep(0.01)
+        assert processor_ns(device) - before < 50e6
+        assert ns.size
+    assert device_clocks() == ()
 
 
 def test_labels_say_what_the_figures_are_of() -> None:

@@ -208,7 +208,7 @@ async def test_what_could_not_be_made_visible_was_not_read(
     gpu.soft.missing(Missing.ORDERED_WRITES)
     async with hardware(world) as ns, ns.register((ptr, 8 * PAGE, gpu.name)) as reg:
         gpu.soft.fail(FLUSH, 999)
-        with pytest.raises(GPUError, match="999|UNKNOWN") as caught:
+        with pytest.raises(GPUError, match=r"999|UNKNOWN") as caught:
             await ns.read(reg[:PAGE], offset=0)
         assert "read of 4096 bytes at offset 0" in str(caught.value)
         assert await ns.read(reg[:PAGE], offset=0) == PAGE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aiougds.cli._latency import Distribution
 from aiougds.cli._load import Plan, Worker, work
 from aiougds.cli._suites.record import Cell, cell
-from aiougds.cli._suites.turns import no_gc, processor_ns, turns
+from aiougds.cli._suites.turns import device_clocks, no_gc, processor_ns, turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,9 +35,10 @@ async def one_round(workers: list[Worker], plan: Plan) -> Mapping[str, float]:
     """Have the workers work for a while; return what they did."""
     for worker in workers:
         worker.clear()
-    before = processor_ns()
+    device = device_clocks()
+    before = processor_ns(device)
     took_s = await work(workers, 0, plan.duration_s)
-    cpu_ns = processor_ns() - before
+    cpu_ns = processor_ns(device) - before
     found = Distribution(
         worker.writes if plan.rw == "write" else worker.reads for worker in workers
     )
