@@ -211,6 +211,7 @@ def typecheck(session: nox.Session) -> None:
     """Mypy --strict, and basedpyright over the same files."""
     session.install("--quiet", *group("types"), *PROJECT["project"]["dependencies"])
     session.run("mypy")
+    session.run("mypy", *sorted(map(str, (ROOT / "examples").rglob("*.py"))))
     # Not the .venv that .ci/setup makes, which it would find by itself.
     python = str(Path(session.bin) / "python")
     session.run("basedpyright", "--level", "error", "--pythonpath", python)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import Any
 
 from cuda.bindings import driver
 
@@ -21,7 +22,7 @@ CHUNK_BYTES = 1 << 20
 TOTAL = CHUNKS * CHUNK_BYTES
 
 
-def done(answer: tuple) -> object:
+def done(answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 (of many types)
     """Return what a call of the driver answers, once it succeeded."""
     code, *rest = answer
     if code:
@@ -29,7 +30,7 @@ def done(answer: tuple) -> object:
     return rest[0] if rest else None
 
 
-async def restore(ns: aiougds.Namespace, stream: object) -> bytes:
+async def restore(ns: aiougds.Namespace, stream: driver.CUstream) -> bytes:
     """Queue the set, the work behind it and the way back; await the last event."""
     result = bytearray(TOTAL)
     async with (
@@ -40,9 +41,8 @@ async def restore(ns: aiougds.Namespace, stream: object) -> bytes:
             for i in range(CHUNKS):
                 at = i * CHUNK_BYTES
                 group.read(chunks[at : at + CHUNK_BYTES], offset=at)
-        source = chunks.__cuda_array_interface__["data"][0]
-        target = made.__cuda_array_interface__["data"][0]
-        done(driver.cuMemcpyDtoDAsync(target, source, TOTAL, stream))  # your kernel
+        copied = driver.cuMemcpyDtoDAsync(made.ptr, chunks.ptr, TOTAL, stream)
+        done(copied)  # it stands for your kernel
         stored = ns.write_on(stream, made, offset=TOTAL)
         print(f"queued: the set is {group.operation.state}")
         await stored
