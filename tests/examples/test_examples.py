@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import anyio
 import numpy as np
 import pytest
 import safetensors.numpy
+from helpers.examples import EXAMPLES, imported, run
 from numpy.typing import NDArray
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 Tensors = dict[str, NDArray[np.generic]]
 Load = Callable[[Path], Coroutine[object, object, Tensors]]
+
+# Those that have tests of their own, here or in another file.
+OF_THEIR_OWN = {"kv_serving", "load_safetensors", "stream_restore"}
 
 SAID = {
     ("five_line_read",): r"65536 bytes, the first are 00 00 .*",
@@ -38,19 +37,6 @@ SAID = {
 }
 
 
-def run(*command: object, **env: str) -> str:
-    name, *args = map(str, command)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *args],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        env=os.environ | {"PYTHONSAFEPATH": "1"} | env,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout
-
-
 @pytest.mark.parametrize("command", SAID, ids=" ".join)
 def test_it_runs_and_says_so(command: tuple[str, ...]) -> None:
     out = run(*command)
@@ -58,7 +44,7 @@ def test_it_runs_and_says_so(command: tuple[str, ...]) -> None:
 
 
 def test_every_example_is_tried() -> None:
-    tried = {command[0] for command in SAID} | {"load_safetensors", "stream_restore"}
+    tried = {command[0] for command in SAID} | OF_THEIR_OWN
     assert tried == {path.stem for path in EXAMPLES.glob("*.py")}
 
 
@@ -83,25 +69,11 @@ def test_a_file_can_be_read_in_five_lines(tmp_path: Path) -> None:
 # ---- load_safetensors ----
 
 
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "load_safetensors", EXAMPLES / "load_safetensors.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = found  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(found)
-    finally:
-        del sys.modules[spec.name]
-    return found
-
-
 @pytest.fixture(scope="module")
-def load() -> Load:
-    function: Load = module().load
-    return function
+def load() -> Iterator[Load]:
+    with imported("load_safetensors") as module:
+        function: Load = module.load
+        yield function
 
 
 @pytest.fixture
