@@ -1,7 +1,10 @@
 """Read from plain threads, without an event loop.
 
-``aiougds.blocking`` has the same calls. A namespace and a registration may be used by
-all threads; each gets a queue pair of its own at its first operation.
+What it shows: ``aiougds.blocking``, which has the same calls. A namespace and a
+registration may be used by all threads; each gets a queue pair of its own at its first
+operation.
+
+``python blocking_threads.py``. You see what the threads have read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Test your own error handling: make the embedded controller fail on purpose."""
+"""Test your own error handling: make the embedded controller fail on purpose.
+
+What it shows: ``aiougds.testing``, and what to do about a media error, one that is not
+to be tried again, and a device that takes too long.
+
+``python fault_injection.py``. You see what each call was told, and that no memory is
+left in quarantine. ``pytest_fixture.py`` makes tests of it.
+"""
 
 from __future__ import annotations
 

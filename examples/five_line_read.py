@@ -1,6 +1,9 @@
 """Read from a namespace: all that it takes.
 
-``python five_line_read.py [ADDRESS]``; without one, a fresh namespace in memory.
+What it shows: opening, registering memory, reading.
+
+``python five_line_read.py [ADDRESS]``; without one, a fresh namespace in memory. You
+see the first bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Load a safetensors file into numpy arrays, through an NVMe controller.
 
-``python load_safetensors.py FILE``. The file is the namespace: any file works, opened
-read-only. Tensors begin and end anywhere in it, and so need ``edges="bounce"``: whole
-blocks go straight into the array, the two edges through a small buffer.
+What it shows: any file is a namespace, opened read-only. Tensors begin and end anywhere
+in it, and so need ``edges="bounce"``: whole blocks go straight into the array, the two
+edges through a small buffer. All are read at the same time, each by a task of its own.
+
+``python load_safetensors.py FILE``. You see the tensors, and their bytes in all.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Restore chunks on a CUDA stream, right before the work that needs them.
 
-The chunks are one set: the stream waits for all of them, and they come in any order.
-What is queued behind, here a copy in the place of your kernel, sees their bytes; the
-program queues everything at once and awaits only the end. Needs a CUDA GPU and
-cuda-bindings: ``python stream_restore.py``.
+What it shows: a set in a stream's order. The stream waits for all of the chunks, which
+come in any order; what is queued behind, here a copy in the place of your kernel, sees
+their bytes. The program queues everything at once and awaits only the end.
+
+``python stream_restore.py``; needs a CUDA GPU and cuda-bindings. You see how the set
+was when everything had been queued, and what it moved.
 """
 
 from __future__ import annotations

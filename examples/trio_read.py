@@ -1,8 +1,11 @@
 """The same calls on trio, and a cancel scope that leaves nothing behind.
 
-The device holds a read back. The scope's deadline is 50 ms, but the task leaves it only
-when the device can touch the buffer no more: once the read has ended (as here, where
-its result is kept), or after ``cancel_grace_s``, with the buffer in quarantine.
+What it shows: the device holds a read back. The scope's deadline is 50 ms, but the task
+leaves it only when the device can touch the buffer no more: once the read has ended (as
+here, where its result is kept), or after ``cancel_grace_s``, with the buffer in
+quarantine.
+
+``python trio_read.py``. You see that the deadline passed, and how long the read took.
 """
 
 from __future__ import annotations

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
@@ -18,13 +22,21 @@ Tensors = dict[str, NDArray[np.generic]]
 Load = Callable[[Path], Coroutine[object, object, Tensors]]
 
 # Those that have tests of their own, here or in another file.
-OF_THEIR_OWN = {"kv_serving", "load_safetensors", "stream_restore"}
+OF_THEIR_OWN = {"kv_serving", "load_safetensors", "pytest_fixture", "stream_restore"}
 
+RESTORED = (
+    r"given up after \d+ layers; in flight: 0\n32 layers restored and used in order"
+)
 SAID = {
     ("five_line_read",): r"65536 bytes, the first are 00 00 .*",
-    ("kv_restore",): r"32 layers restored and used in order",
-    ("kv_restore", "trio"): r"32 layers restored and used in order",
-    ("batch_harvest",): r"2000 reads with \d+ doorbells",
+    ("kv_restore",): RESTORED,
+    ("kv_restore", "trio"): RESTORED,
+    ("batch_harvest",): r"2000 reads with \d+ doorbells; \d+ overtaken",
+    ("checkpoint_beside_reads",): (
+        r"alone, reads: LATENCIES\n"
+        r"beside a checkpoint \(normal class, [\d.]+ s\), reads: LATENCIES\n"
+        r"beside a checkpoint \(background class, [\d.]+ s\), reads: LATENCIES"
+    ).replace("LATENCIES", r"\d+ us in the middle, \d+ us at the 99th percentile"),
     ("blocking_threads",): r"4 threads read 4194304 bytes",
     ("fault_injection",): (
         r"(?s)two media errors.*4096 bytes after 2 failures\n.*given up at once\n"
@@ -46,6 +58,32 @@ def test_it_runs_and_says_so(command: tuple[str, ...]) -> None:
 def test_every_example_is_tried() -> None:
     tried = {command[0] for command in SAID} | OF_THEIR_OWN
     assert tried == {path.stem for path in EXAMPLES.glob("*.py")}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
+def test_its_docstring_says_what_for_how_and_what_then(path: Path) -> None:
+    """And the list of examples has the first line, and no more."""
+    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    how = rf"``(python|pytest) {path.name}\b"
+    for words in ("What it shows:", how, r"\b[Yy]ou\s+see\b"):
+        assert re.search(words, said), words
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert f"| [{path.stem}]({path.name}) | {said.splitlines()[0]} |" in listed
+
+
+def test_the_tests_with_the_fixture_pass(tmp_path: Path) -> None:
+    """Alone, as those of a stranger, without our configuration."""
+    copy = tmp_path / "test_records.py"
+    copy.write_bytes((EXAMPLES / "pytest_fixture.py").read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", copy],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=50,
+        env=os.environ | {"PYTHONSAFEPATH": "1"},
+    )
+    assert "4 passed" in done.stdout, done
 
 
 @pytest.mark.soft_gpu
