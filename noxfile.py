@@ -46,6 +46,11 @@ MEDIA = ("torchaudio", "torchcodec", "torchvision")
 WHEEL_OF = ("LICENSE", "README.md", "aiougds", "kmod/uapi", "meson.build")
 WHEEL_OF += ("docs/command-line", "meson.options", "native", "pyproject.toml")
 
+WHEEL_BYTES = 1_000_000
+# What it brings for man and for shells.
+SHARED = ("man/man1/aiougds-bind.1", "bash-completion/completions/aiougds")
+SHARED += ("zsh/site-functions/_aiougds", "fish/vendor_completions.d/aiougds.fish")
+
 # Without it, aiougds/ of the source tree would hide the wheel from child processes.
 SAFE = {"PYTHONSAFEPATH": "1"}
 
@@ -398,21 +403,42 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(default=False, python=PYTHONS[0])
 def dist(session: nox.Session) -> None:
-    """Build what is published, check it, and run the demo from it alone."""
+    """Build what is published, check it, and run the demo from it on each Python."""
     session.install(*group("dist"))
-    out = Path(session.create_tmp(), "dist")
-    for old in out.glob("*"):
-        old.unlink()
+    out = Path(session.create_tmp(), "dist").resolve()
+    shutil.rmtree(out, ignore_errors=True)
+    # The wheel is built from the sdist: it has all that is needed.
     session.run("python", "-m", "build", "--outdir", str(out), str(ROOT))
-    sdist, wheel = sorted(out.iterdir(), key=lambda path: path.suffix)
+    (built,) = out.glob("*.whl")
+    session.run("auditwheel", "repair", "--wheel-dir", str(out), str(built))
+    built.unlink()
+    (wheel,) = out.glob("*-abi3-manylinux*.whl")
+    (sdist,) = out.glob("*.tar.gz")
+    if wheel.stat().st_size > WHEEL_BYTES:
+        session.error(
+            f"{wheel.name}: {wheel.stat().st_size} bytes; {WHEEL_BYTES} at most"
+        )
+    session.run("auditwheel", "show", str(wheel))
     session.run("twine", "check", "--strict", str(sdist), str(wheel))
     session.run("abi3audit", "--strict", "--report", str(wheel))
-    clean = Path(session.create_tmp(), "clean")
-    session.run("python", "-m", "venv", "--clear", str(clean))
-    python = str(clean / "bin" / "python")
-    session.run(python, "-m", "pip", "install", "--quiet", str(sdist), external=True)
+    for version in PYTHONS:
+        if shutil.which(f"python{version}"):
+            try_wheel(session, wheel, f"python{version}")
+
+
+def try_wheel(session: nox.Session, wheel: Path, python: str) -> None:
+    """Install a wheel into an environment of its own, and run what it brings."""
+    clean = Path(session.create_tmp(), "clean").resolve()
+    session.run(python, "-m", "venv", "--clear", str(clean), external=True)
+    install = ["-m", "pip", "install", "--quiet", "--only-binary=:all:", str(wheel)]
+    session.run(str(clean / "bin" / "python"), *install, external=True)
     demo = str(clean / "bin" / "aiougds")
-    session.run(demo, "demo", external=True, env={"HOME": os.environ["HOME"]})
+    home = {"HOME": os.environ["HOME"]}
+    session.run(demo, "demo", "--size", "8MiB", external=True, env=home)
+    brought = [clean / "share" / name for name in SHARED]
+    missing = [str(path) for path in brought if not path.exists()]
+    if missing:
+        session.error(f"{wheel.name} did not bring {', '.join(missing)}")
 
 
 @nox.session(default=False, venv_backend="none")
