@@ -9,78 +9,20 @@
 An NVMe queue engine in user space for asyncio, uvloop, trio and (``aiougds.blocking``)
 plain threads. It drives NVMe devices through its kernel helper (``/dev/ugds_drvN``),
 and an embedded controller (``emu:``) over files or memory.
+
+``import aiougds`` costs little: what it consists of is loaded when a name of it is used
+for the first time, all of it at once. A program to which that moment matters names what
+it uses where it begins: ``from aiougds import open``.
 """
 
 from __future__ import annotations
 
-from aiougds._admin import ErrorLogEntry, SmartLog
-from aiougds._batch import Batch, BatchItem
-from aiougds._cells import Cell, StatusCell
-from aiougds._completed import AsCompleted
-from aiougds._controller import Controller
-from aiougds._errors import (
-    AddressError,
-    AddressInUseError,
-    AddressIsDirectoryError,
-    AddressNotFoundError,
-    AddressPermissionError,
-    AlignmentError,
-    ArgumentError,
-    ArgumentTypeError,
-    BatchError,
-    BrokenError,
-    BusyError,
-    CapabilityError,
-    ClosedError,
-    CompareError,
-    ControllerBusyError,
-    ControllerWedgedError,
-    DeviceRemovedError,
-    ForkedError,
-    GPUContextError,
-    GPUError,
-    GPUMemoryError,
-    GPUUnavailableError,
-    GraphCaptureError,
-    MediaError,
-    MemoryFreedError,
-    MemoryLayoutError,
-    MemoryLimitError,
-    MemoryRevokedError,
-    MemoryTypeError,
-    NamespaceGoneError,
-    NotMappedError,
-    NVMeError,
-    OpenError,
-    OperationAbortedError,
-    OperationTimeoutError,
-    OperationWithdrawnError,
-    OptionError,
-    PathError,
-    RangeBusyError,
-    RangeError,
-    ReadOnlyError,
-    RegistrationBusyError,
-    UGDSError,
-    WrongGPUError,
-    WrongLoopError,
-)
-from aiougds._events import Event, Events
-from aiougds._export import Export, Exporting
-from aiougds._gpu_cache import RegistrationCache
-from aiougds._namespace import Namespace
-from aiougds._open import Opening, open, open_controller  # noqa: A004
-from aiougds._options import Edges, IoClass, Mode, OpenKeywords, OpenOptions, PolicyName
-from aiougds._pinned import RegistrationSlice
-from aiougds._policy import Intent, Plan, Policy
-from aiougds._polling import PollingExecutor, PollingThread
-from aiougds._registration import Registration
-from aiougds._stats import Capabilities, ControllerInfo, Quarantined, Statistics
-from aiougds._stream_event import GPUEvent, StreamEvent, gpu_event
-from aiougds._stream_group import StreamGroup
-from aiougds._stream_op import StreamOperation, StreamState
-from aiougds._tallies import LatencyHistogram, QueueStatistics
-from aiougds._timeline import CommandTimeline
+from typing import TYPE_CHECKING
+
+from aiougds import _interpreter as _interpreter  # refuses where C cannot be loaded
+
+if TYPE_CHECKING:
+    from aiougds._public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -176,12 +118,20 @@ __all__ = [
 ]
 
 
-def _name_public() -> None:
-    # Where a name is found is what it is called, not the file that it is written in.
-    for name in __all__:
-        value = globals()[name]
-        if callable(value):
-            value.__module__ = "aiougds"
+def _load(name: str) -> object:
+    from aiougds import _public
+
+    globals().update({one: getattr(_public, one) for one in __all__})
+    return globals()[name]
 
 
-_name_public()
+if not TYPE_CHECKING:  # it would know every name
+
+    def __getattr__(name: str) -> object:
+        if name in __all__:
+            return _load(name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aiougds import _public  # noqa: F401 (what errors are called)
 from aiougds._address import Address, EmuNamespace, EmuOptions, parse_emu, split_address
 from aiougds._device_memory import cuda_memory
 from aiougds._errors import UGDSError

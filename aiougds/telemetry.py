@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
+from aiougds import _public  # noqa: F401 (what errors are called)
 from aiougds._errors import CapabilityError, NVMeError
 from aiougds._namespace import Namespace
 
