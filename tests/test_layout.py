@@ -1,11 +1,15 @@
-"""The shape of the tree: sizes, directions of imports and includes, what lies where."""
+"""The shape of the tree: sizes, directions of imports and includes, what lies where.
+
+A failure says the rule, why it is one, and how to mend what was found.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +22,8 @@ NATIVE = ROOT / "native"
 MAX_LINES = 500
 
 TOP_LEVEL = {
-    ".ci", ".clang-format", ".git", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md",
+    ".ci", ".clang-format", ".git", ".github", ".gitignore", ".pre-commit-config.yaml",
+    "CHANGELOG.md", "CONTRIBUTING.md",
     "LICENSE", "README.md", "SECURITY.md", "aiougds", "docs", "examples", "kmod",
     "meson.build", "meson.options", "native", "noxfile.py", "pyproject.toml", "tests",
 }  # fmt: skip
@@ -85,9 +90,15 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def problems(found: Iterator[str]) -> None:
+def problems(found: Iterable[str], *, rule: str, why: str, mend: str) -> None:
+    """Fail with what was found, and what its author may not know yet."""
     lines = sorted(set(found))
-    assert not lines, "\n" + "\n".join(lines)
+    words = (
+        textwrap.fill(f"{name}: {text}", 88, subsequent_indent=" " * 6)
+        for name, text in (("Rule", rule), ("Why", why), ("Mend", mend))
+    )
+    if lines:
+        pytest.fail("\n".join(["", *lines, "", *words]), pytrace=False)
 
 
 def module_name(path: Path) -> str:
@@ -151,15 +162,27 @@ def test_there_is_something_to_look_at() -> None:
 
 def test_top_level_holds_only_what_is_named() -> None:
     present = {relative(path).split("/")[0] for path in project_files()}
-    assert present <= TOP_LEVEL
+    problems(
+        present - TOP_LEVEL,
+        rule="the top of the tree holds what TOP_LEVEL of this test names",
+        why="what lies there is the first thing that everybody sees",
+        mend="move it into a folder that is there (tests/, docs/, native/, ...); if it "
+        "has to lie there, as some tools want it, add it to TOP_LEVEL",
+    )
 
 
 def test_no_file_is_over_500_lines() -> None:
     suffixes = (".py", ".pyi", ".c", ".h", ".md", ".build", ".toml")
     problems(
-        f"{relative(path)}: {lines} lines"
-        for path in project_files(*suffixes)
-        if (lines := path.read_text(encoding="utf-8").count("\n")) > MAX_LINES
+        (
+            f"{relative(path)}: {lines} lines"
+            for path in project_files(*suffixes)
+            if (lines := path.read_text(encoding="utf-8").count("\n")) > MAX_LINES
+        ),
+        rule=f"no file has more than {MAX_LINES} lines; about 150 is usual",
+        why="a file is one idea; one that is longer has two, and is read by nobody",
+        mend="look for the part that is spoken of by a name of its own, and give it a "
+        "file of that name; do not cut at a line number",
     )
 
 
@@ -180,9 +203,14 @@ def test_c_files_begin_with_the_licence() -> None:
         return kernel if name.startswith(("kmod/", "tests/vm/kmod/")) else ours
 
     problems(
-        relative(path)
-        for path in C_FILES
-        if path.read_text(encoding="utf-8").split("\n", 1)[0] not in allowed(path)
+        (
+            f"{relative(path)} has to begin with {min(allowed(path))}"
+            for path in C_FILES
+            if path.read_text(encoding="utf-8").split("\n", 1)[0] not in allowed(path)
+        ),
+        rule="the first line of a C file is its licence, as an SPDX identifier",
+        why="files are copied one by one, and the kernel's parts are under another one",
+        mend="put that line there, in exactly these words",
     )
 
 
@@ -208,24 +236,45 @@ def test_text_is_finished_and_names_no_machine() -> None:
                 if dash in line:
                     yield f"{where}: an em dash"
 
-    problems(found())
+    problems(
+        found(),
+        rule="no unfinished work, no path of one machine, no em dash",
+        why="what is left to do is an issue, which somebody looks at; a path of yours "
+        "is nobody else's; sentences with dashes are two sentences",
+        mend="finish it, or file an issue; make the path relative or a parameter (in "
+        "tests: tmp_path); write a full stop or a colon",
+    )
 
 
 def test_only_ffi_imports_native() -> None:
     problems(
-        f"{relative(path)} imports _native"
-        for path in PYTHON_PACKAGE
-        if module_name(path) != "_ffi" and "_native" in own_imports(path)
+        (
+            f"{relative(path)} imports _native"
+            for path in PYTHON_PACKAGE
+            if module_name(path) != "_ffi" and "_native" in own_imports(path)
+        ),
+        rule="only aiougds/_ffi.py imports the compiled module",
+        why="it checks that module and package are of one build, and is what another "
+        "binding would replace",
+        mend="from aiougds._ffi import ffi, lib",
     )
 
 
 def test_python_imports_point_one_way() -> None:
     problems(
-        f"{relative(path)} (layer {layer(module_name(path))}) imports {name}"
-        f" (layer {layer(name)})"
-        for path in PYTHON_PACKAGE
-        for name in own_imports(path)
-        if layer(name) > layer(module_name(path))
+        (
+            f"{relative(path)} (layer {layer(module_name(path))}) imports {name}"
+            f" (layer {layer(name)})"
+            for path in PYTHON_PACKAGE
+            for name in own_imports(path)
+            if layer(name) > layer(module_name(path))
+        ),
+        rule="a module imports its own layer and those below (PYTHON_LAYERS of this "
+        "test): public objects, channels, completion, requests, _ffi, options, errors",
+        why="what is below can be read, tested and changed without what is above",
+        mend="hand in what the lower module needs, as an argument or a callback; or "
+        "move the name that both use down. Types alone may come from above, under "
+        "TYPE_CHECKING",
     )
 
 
@@ -245,18 +294,30 @@ def test_python_modules_import_in_no_circle() -> None:
                 yield from visit(name, (*above, module))
             done.add(module)
 
-    problems(line for module in graph for line in visit(module, ()))
+    problems(
+        (line for module in graph for line in visit(module, ())),
+        rule="modules do not import each other in a circle",
+        why="which of them is imported first would decide what is there yet",
+        mend="move what both need into a third; or import in the function that needs "
+        "it, if one of the two is optional",
+    )
 
 
 def test_only_completion_touches_the_loop() -> None:
     # _loop_thread runs a loop of its own, for hosts that have none.
     allowed = ("_completion", "_loop_thread", "_polling", "cli")
     problems(
-        f"{relative(path)}:{node.lineno}: .{node.attr}"
-        for path in PYTHON_PACKAGE
-        if not module_name(path).startswith(allowed)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr in LOOP_METHODS
+        (
+            f"{relative(path)}:{node.lineno}: .{node.attr}"
+            for path in PYTHON_PACKAGE
+            if not module_name(path).startswith(allowed)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Attribute) and node.attr in LOOP_METHODS
+        ),
+        rule="only _completion and _polling call methods of an event loop",
+        why="asyncio, uvloop, trio and plain threads differ there and nowhere else",
+        mend="use the Home of the loop, current_home(): its off_loop(), post(), "
+        "signal() and park() are there on all of them",
     )
 
 
@@ -273,21 +334,32 @@ def imports_by_name(path: Path) -> Iterator[str]:
 
 def test_gpu_packages_are_imported_in_gpu_only() -> None:
     problems(
-        f"{relative(path)} imports {name}"
-        for path in PYTHON_PACKAGE
-        if module_name(path).split(".")[0] != "_gpu"
-        for name in (*imports(path), *imports_by_name(path))
-        if name.split(".")[0] in GPU_PACKAGES
+        (
+            f"{relative(path)} imports {name}"
+            for path in PYTHON_PACKAGE
+            if module_name(path).split(".")[0] != "_gpu"
+            for name in (*imports(path), *imports_by_name(path))
+            if name.split(".")[0] in GPU_PACKAGES
+        ),
+        rule="packages for GPUs are used in aiougds/_gpu/ only",
+        why="a second vendor is then a second file, and no GPU is needed to import us",
+        mend="put the call behind the runtime's table (aiougds/_gpu/runtime.py), and "
+        "ask that",
     )
 
 
 def test_gpu_packages_are_not_imported_with_the_package() -> None:
     """In ``_gpu`` too they are found by name, when somebody asks for a GPU."""
     problems(
-        f"{relative(path)} imports {name}"
-        for path in PYTHON_PACKAGE
-        for name in imports(path)
-        if name.split(".")[0] in GPU_PACKAGES
+        (
+            f"{relative(path)} imports {name}"
+            for path in PYTHON_PACKAGE
+            for name in imports(path)
+            if name.split(".")[0] in GPU_PACKAGES
+        ),
+        rule="no package for GPUs is imported by a statement",
+        why="they are optional, large, and some start a driver when they are imported",
+        mend='importlib.import_module("...") in the function that needs it',
     )
     by_name = {
         name.split(".")[0] for path in PYTHON_PACKAGE for name in imports_by_name(path)
@@ -299,10 +371,15 @@ def test_private_files_have_a_public_front() -> None:
     """The package's ``__init__`` only re-exports."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     problems(
-        f"aiougds/__init__.py defines {node.name}"
-        for node in tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and not node.name.startswith("_")
+        (
+            f"aiougds/__init__.py defines {node.name}"
+            for node in tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and not node.name.startswith("_")
+        ),
+        rule="aiougds/__init__.py re-exports, and defines nothing",
+        why="it is the list of what is public, to be read in a minute",
+        mend="define it in a private module, import it here, and add it to __all__",
     )
 
 
@@ -345,7 +422,17 @@ def test_c_includes_point_one_way() -> None:
                 elif not c_may_include(c_folder(path), name.split("/")[0]):
                     yield f"{relative(path)} includes {name}"
 
-    problems(found())
+    problems(
+        found(),
+        rule=f"a C file includes from its own folder and from those behind it: "
+        f"{', '.join(C_ORDER)}. emu/ sees {' and '.join(sorted(C_FLOOR))} only, and "
+        f"only transport/ and api/ see emu/; of kmod/ there is {UAPI} alone",
+        why="the engine knows no transport, so that a new one changes nothing else; "
+        "the embedded controller shares no code with what it checks",
+        mend="let the lower folder declare a table of functions, and the upper one "
+        "fill it, as native/pcie/pcie_ops.h and mem_ops of native/mem/registration.h "
+        "do; what both need goes to support/. Name files by their path below native/",
+    )
 
 
 @pytest.mark.parametrize(
@@ -364,7 +451,24 @@ def test_every_source_is_listed(listing: str, sources: list[Path]) -> None:
     names = [source.relative_to(path.parent).as_posix() for source in sources]
     assert names
     problems(
-        name
-        for name in names
-        if f"'{name}'" not in text and f"'{name.removesuffix('.c')}'" not in text
+        (
+            name
+            for name in names
+            if f"'{name}'" not in text and f"'{name.removesuffix('.c')}'" not in text
+        ),
+        rule=f"{listing} lists each file",
+        why="Meson takes what is listed: the package would work here, and lack the "
+        "file where it is installed",
+        mend=f"add the line to {listing}, in its alphabetical place",
     )
+
+
+def test_a_failure_teaches() -> None:
+    """What was found, the rule, the reason and the way out."""
+    with pytest.raises(pytest.fail.Exception) as caught:
+        problems(["a.py", "a.py"], rule="none", why="of " + "many " * 30, mend="go")
+    lines = str(caught.value).split("\n")
+    assert lines[1:4] == ["a.py", "", "Rule: none"]
+    assert lines[4].startswith("Why: of many")
+    assert lines[5].startswith("      many")
+    assert lines[-1].startswith("Mend: go")
