@@ -20,13 +20,13 @@ ROOT: Final = Path(__file__).parents[2]
 
 # Why a block is looked at only, and how many there are: a new one is a choice.
 REASONS: Final = {
-    "installs software": 2,
+    "installs software": 3,
     "needs root and a drive": 3,
     "needs a GPU": 1,
     "needs LMCache": 3,
     "needs vLLM": 2,
     "needs bpftrace and root": 1,
-    "takes minutes": 1,
+    "takes minutes": 3,
     "boots guests": 4,
 }
 
