@@ -66,6 +66,7 @@ class Flight:
         "_end",
         "_event",
         "_failing",
+        "_gone",
         "_left",
         "_refused",
         "_seen",
@@ -108,7 +109,7 @@ class Flight:
         self._failing = False  # fail() was called
         self._refused = False
         self._seen = False
-        self._left = False
+        self._left = self._gone = False
         self.stalls = False  # when it fails, until somebody decides
 
     @property
@@ -152,7 +153,7 @@ class Flight:
         if self._end is not None and self._end.over:
             return True
         if self._end is None and not self.line.closed and self._is_listened_to():
-            return self._left and self._went_well()  # else its loop will be told
+            return False  # its loop will be told
         end = self.look()
         if end is None or not end.over:
             return self.window.device.ended
@@ -160,12 +161,18 @@ class Flight:
             self._note(end)  # it is a sweep that asks: no other one inside
         return True
 
-    def _went_well(self) -> bool:
-        """Whether its end is nobody's business: its user is gone, all is well."""
-        well = bool(lib.ugds_stream_is_well(self.line.ptr, self.token))
-        if well and self.sink is not None:
+    def is_unwatched(self) -> bool:
+        """Whether a good end of it is nobody's business."""
+        return self._gone and self._end is None
+
+    def vanish(self) -> None:
+        """It went well, and C has released it: its event is another operation's now."""
+        if self.sink is not None:
             self.sink.hush(self._token)
-        return well
+        self._started = None
+        self._token = 0
+        self._refused = True
+        self.land()
 
     def _is_listened_to(self) -> bool:
         sink = self.sink
@@ -357,12 +364,15 @@ class Flight:
 
     # ---- its user ----
 
-    def leave(self) -> None:
+    def leave(self, *, event: bool) -> None:
         """Its user is gone: what goes wrong is logged, and nothing stalls for him.
+
+        ``event``: somebody may use its event still.
 
         Of a destructor: it waits for nothing, and talks to no runtime.
         """
         self._left = True
+        self._gone = not event
         if self.stalls:
             lib.ugds_stream_leave(self.line.ptr, self.token)
         if self._end is not None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from aiougds._gpu.streams import StreamLike
     from aiougds._window import NamespaceWindow
 
-MANY: Final = 64  # operations whose ends no loop was told of; what they used is held
 _NO_CELLS: Final = (None, None)
 _rw: Final = lib.ugds_stream_rw
 
@@ -74,7 +73,7 @@ def enqueue_quickly(
             flight = Flight(line, window, (one,), None, (ns, stream), (buf,))
             flight.begun(started)
             line.flights.append(flight)
-            if len(line.flights) > MANY:
+            if len(line.flights) > line.sweep_at:
                 line.sweep()
     if code < 0 or flight is None:
         return None

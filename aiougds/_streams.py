@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
+from contextlib import suppress
 from errno import EBUSY
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from aiougds._completion import current_home
 from aiougds._errors import CapabilityError, WrongLoopError
 from aiougds._ffi import ffi, lib, text
+from aiougds._flight import Flight
 from aiougds._gpu.errors import gpu_error
 from aiougds._gpu.streams import DEFAULT_STREAMS, PER_THREAD
 from aiougds._gpu.which import stream_place
@@ -21,10 +23,11 @@ from aiougds._sink import Sink
 if TYPE_CHECKING:
     from aiougds._device import Device
     from aiougds._ffi import CData
-    from aiougds._flight import Flight
     from aiougds._gpu.pointers import Pointer
     from aiougds._gpu.streams import Runtime, StreamHandle
     from aiougds._home import Home
+
+MANY: Final = 64  # operations that are let go of at once; what they used is held
 
 
 class StreamLine:
@@ -40,6 +43,7 @@ class StreamLine:
         "released",
         "runtime",
         "sink",
+        "sweep_at",
         "vendor",
     )
 
@@ -61,6 +65,7 @@ class StreamLine:
         self.ctx = ctx
         self.sink: Sink | None = None  # of whoever enqueued last
         self.flights: deque[Flight] = deque()  # in the order of the stream
+        self.sweep_at = MANY  # flights
         # Destructors only leave a note here: they do not talk to the runtime.
         self.released: deque[int] = deque()
 
@@ -85,15 +90,37 @@ class StreamLine:
             except IndexError:  # another thread sweeps too
                 break
         while self.flights:
-            flight = self.flights[0]
+            if self._sweep_unwatched():
+                continue
+            try:
+                flight = self.flights[0]
+            except IndexError:
+                break
             end = flight.end
             if (end is None or not end.over) and not flight.is_over():
-                return
+                break
             try:
                 self.flights.remove(flight)
             except ValueError:
                 continue
             flight.land()
+        self.sweep_at = len(self.flights) + MANY
+
+    def _sweep_unwatched(self) -> bool:
+        """Let go of the first that nobody looks at and that went well, many at once.
+
+        False: there was no such one, or not all of those looked at are over.
+        """
+        first = [*takewhile(Flight.is_unwatched, [*islice(self.flights, MANY)])]
+        if not first:
+            return False
+        tokens = ffi.new("uint64_t[]", [flight.token for flight in first])
+        over = lib.ugds_stream_reap(self.ptr, tokens, len(first))
+        for flight in first[:over]:
+            with suppress(ValueError):
+                self.flights.remove(flight)
+            flight.vanish()
+        return over == len(first)
 
 
 class _Thread:
@@ -111,7 +138,7 @@ class _Local(threading.local):
         self.thread = _Thread()
 
 
-_numbers: Final = itertools.count(1)
+_numbers: Final = count(1)
 _threads: Final[WeakValueDictionary[int, _Thread]] = WeakValueDictionary()
 _here: Final = _Local()
 

@@ -178,8 +178,6 @@ int ugds_stream_state(struct ugds_stream *s, uint64_t token, struct ugds_stream_
 	return stream_state(stream_of(s), token, (struct stream_result *)(void *)ret);
 }
 
-int ugds_stream_is_well(struct ugds_stream *s, uint64_t token) { return stream_is_well(stream_of(s), token); }
-
 int ugds_stream_cancel(struct ugds_stream *s, uint64_t token) { return stream_cancel(stream_of(s), token); }
 
 int ugds_stream_resume(struct ugds_stream *s, uint64_t token)
@@ -195,6 +193,11 @@ int ugds_stream_fail(struct ugds_stream *s, uint64_t token)
 void ugds_stream_leave(struct ugds_stream *s, uint64_t token) { stream_leave(stream_of(s), token); }
 
 void ugds_stream_release(struct ugds_stream *s, uint64_t token) { stream_release(stream_of(s), token); }
+
+uint32_t ugds_stream_reap(struct ugds_stream *s, const uint64_t *tokens, uint32_t n)
+{
+	return stream_reap(stream_of(s), tokens, n);
+}
 
 int ugds_sink_open(struct ugds_ctrl *c, struct ugds_sink **ret)
 {

@@ -129,8 +129,6 @@ int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint
 		   struct ugds_stream_started *ret);
 /* How it is. -ENOENT: released. */
 int ugds_stream_state(struct ugds_stream *s, uint64_t token, struct ugds_stream_result *ret);
-/* 1: it is over, and all went well: there is nothing to be told of it. */
-int ugds_stream_is_well(struct ugds_stream *s, uint64_t token);
 /* 1: withdrawn; 0: too late, or unknown. */
 int ugds_stream_cancel(struct ugds_stream *s, uint64_t token);
 /* A stalled one: try again what failed, or let the stream pass. 1, or 0: it does not stall. */
@@ -140,6 +138,8 @@ int ugds_stream_fail(struct ugds_stream *s, uint64_t token);
 void ugds_stream_leave(struct ugds_stream *s, uint64_t token);
 /* Its result and event are wanted no more. */
 void ugds_stream_release(struct ugds_stream *s, uint64_t token);
+/* Release the first of @tokens, as long as they are over and went well: how many. */
+uint32_t ugds_stream_reap(struct ugds_stream *s, const uint64_t *tokens, uint32_t n);
 
 /* @c NULL: for GPU events only, with a thread of its own. */
 int ugds_sink_open(struct ugds_ctrl *c, struct ugds_sink **ret);

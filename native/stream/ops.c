@@ -93,20 +93,6 @@ int stream_state(struct stream *s, uint64_t token, struct stream_result *ret)
 	return op ? 0 : -ENOENT;
 }
 
-bool stream_is_well(struct stream *s, uint64_t token)
-{
-	const struct stream_op *op;
-	bool well;
-
-	if (stream_forked(s->x))
-		return false;
-	pthread_mutex_lock(&s->x->lock);
-	op = stream_op_find(s, token);
-	well = op && op->over && op->res.state == STREAM_DONE;
-	pthread_mutex_unlock(&s->x->lock);
-	return well;
-}
-
 int stream_cancel(struct stream *s, uint64_t token)
 {
 	uint32_t waiting = STREAM_WAITING;
@@ -185,6 +171,27 @@ void stream_release(struct stream *s, uint64_t token)
 			stream_op_put(s, op);
 	}
 	pthread_mutex_unlock(&s->x->lock);
+}
+
+uint32_t stream_reap(struct stream *s, const uint64_t *tokens, uint32_t n)
+{
+	uint32_t i = 0;
+
+	if (stream_forked(s->x))
+		return 0;
+	pthread_mutex_lock(&s->x->lock);
+	while (i < n) {
+		struct stream_op *op = stream_op_find(s, tokens[i]);
+
+		if (!op || !op->over || op->res.state != STREAM_DONE)
+			break;
+		op->released = true;
+		s->nr_held--;
+		stream_op_put(s, op);
+		i++;
+	}
+	pthread_mutex_unlock(&s->x->lock);
+	return i;
 }
 
 /*

@@ -399,11 +399,12 @@ void stream_op_put(struct stream *s, struct stream_op *op); /* locked */
 struct stream_op *stream_op_find(struct stream *s, uint64_t token); /* locked */
 void stream_op_drop_refs(struct stream_op *op);
 int stream_state(struct stream *s, uint64_t token, struct stream_result *ret);
-bool stream_is_well(struct stream *s, uint64_t token); /* over, and done */
 int stream_cancel(struct stream *s, uint64_t token);
 int stream_decide(struct stream *s, uint64_t token, enum stream_verdict v);
 void stream_leave(struct stream *s, uint64_t token);
 void stream_release(struct stream *s, uint64_t token);
+/* Release the first of @tokens, as long as they are over and went well: how many. */
+uint32_t stream_reap(struct stream *s, const uint64_t *tokens, uint32_t n);
 /* Could @s stall beside the others? -ENOBUFS. Its end takes it back. */
 int stream_may_stall(struct stream *s);
 void stream_no_stall(struct stream *s); /* locked */
