@@ -66,13 +66,13 @@ class Flight:
         "_end",
         "_event",
         "_failing",
-        "_gone",
         "_left",
         "_refused",
         "_seen",
         "_started",
         "_token",
         "buffers",
+        "events",
         "home",
         "keep",
         "line",
@@ -109,7 +109,8 @@ class Flight:
         self._failing = False  # fail() was called
         self._refused = False
         self._seen = False
-        self._left = self._gone = False
+        self._left = False
+        self.events = 0  # objects of its event
         self.stalls = False  # when it fails, until somebody decides
 
     @property
@@ -130,10 +131,10 @@ class Flight:
         """C is about to write its token, which is known whatever is raised then."""
         self._started = started
 
-    def begun(self, started: CData) -> None:
+    def begun(self, token: int, event: int) -> None:
         """It was enqueued."""
-        self._token = started.token
-        self._event = started.event
+        self._token = token
+        self._event = event
 
     # ---- how it is ----
 
@@ -163,7 +164,7 @@ class Flight:
 
     def is_unwatched(self) -> bool:
         """Whether a good end of it is nobody's business."""
-        return self._gone and self._end is None
+        return self._left and not self.events and self._end is None
 
     def vanish(self) -> None:
         """It went well, and C has released it: its event is another operation's now."""
@@ -364,15 +365,12 @@ class Flight:
 
     # ---- its user ----
 
-    def leave(self, *, event: bool) -> None:
+    def leave(self) -> None:
         """Its user is gone: what goes wrong is logged, and nothing stalls for him.
-
-        ``event``: somebody may use its event still.
 
         Of a destructor: it waits for nothing, and talks to no runtime.
         """
         self._left = True
-        self._gone = not event
         if self.stalls:
             lib.ugds_stream_leave(self.line.ptr, self.token)
         if self._end is not None:

@@ -156,6 +156,12 @@ class StreamEvent:
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
+        flight.events += 1
+
+    def __del__(self) -> None:
+        flight = getattr(self, "_flight", None)
+        if flight is not None:
+            flight.events -= 1
 
     @property
     def handle(self) -> int:

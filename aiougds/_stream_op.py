@@ -184,4 +184,4 @@ class StreamOperation:
     def __del__(self) -> None:
         flight = getattr(self, "_flight", None)
         if flight is not None:
-            flight.leave(event=self._event is not None)
+            flight.leave()

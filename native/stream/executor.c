@@ -34,7 +34,7 @@ int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret)
 	}
 	x->c = c;
 	x->refs = 1;
-	x->pid = getpid();
+	x->forks = forks();
 	x->spin_ns = SPIN_NS;
 	nvme_link_init(&x->events);
 	pthread_mutex_init(&x->lock, NULL);

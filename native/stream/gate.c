@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Enqueueing: what is checked before, and what the stream is given to do. */
+/* Enqueueing: what is checked before, and in which order the executor and the stream get to know of it. */
 #include "stream/stream.h"
 
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 #include "nvme/check.h"
 #include "support/barrier.h"
 
-#define MOST_MEMOPS 2
 #define GPU_REPLACED (-2) /* beside GPU_NOT_READY, which here means that it is captured */
 
 static int room_for(struct stream_op *op, uint32_t n)
@@ -74,146 +73,6 @@ static int take_parts(struct stream *s, struct stream_op *op, stream_get *get, c
 		op->bare |= stream_copied_in(p) && !stream_copied_out(p, how->flags);
 	}
 	return err;
-}
-
-/* What copies of one chunk lie side by side on both sides is one copy. */
-struct copy {
-	uint64_t gpu, stage, nbytes;
-};
-
-static int flush_copy(struct stream *s, struct copy *c, uint8_t *slot, bool out)
-{
-	int code;
-
-	if (!c->nbytes)
-		return 0;
-	s->gpu_calls++;
-	code = out ? s->rt->copy_out(slot + c->stage, c->gpu, c->nbytes, s->handle)
-		   : s->rt->copy_in(c->gpu, slot + c->stage, c->nbytes, s->handle);
-	c->nbytes = 0;
-	return code;
-}
-
-/* Copies of the chunk that begins at *@at, which moves behind it. */
-static int copies(struct stream *s, struct stream_op *op, struct stream_cursor *at, uint32_t seq, bool out)
-{
-	uint8_t *slot = s->stage + (seq % s->slots) * s->chunk;
-	struct copy c = { 0 };
-	struct stream_seg seg;
-	uint64_t used = 0;
-	int code = 0;
-
-	while (stream_walk(s, op, at, &used, &seg)) {
-		const struct stream_part *p = &op->parts[seg.part];
-		uint64_t gpu = p->is.gpu_addr + seg.off;
-
-		if (code || (out ? !stream_copied_out(p, op->flags) : !stream_copied_in(p)))
-			continue;
-		if (c.gpu + c.nbytes != gpu || c.stage + c.nbytes != seg.stage) {
-			code = flush_copy(s, &c, slot, out);
-			c.gpu = gpu;
-			c.stage = seg.stage;
-		}
-		c.nbytes += seg.nbytes;
-	}
-	return code ? code : flush_copy(s, &c, slot, out);
-}
-
-static struct gpu_memop write_op(const struct gpu_word *w, uint32_t val)
-{
-	return (struct gpu_memop){ .addr = w->dev, .val = val };
-}
-
-static struct gpu_memop wait_op(const struct stream *s, uint32_t val)
-{
-	return (struct gpu_memop){ .wait = true, .flush = s->wait_flushes, .addr = s->done.dev, .val = val };
-}
-
-static int memops(struct stream *s, const struct gpu_memop *ops, uint32_t n)
-{
-	s->gpu_calls++;
-	return s->rt->memops(s->handle, ops, n);
-}
-
-/* The executor reads ahead as far as the ring goes, so most chunks need none; those that begin with copies each do. */
-static bool needs_go(const struct stream *s, const struct stream_op *op, uint32_t seq)
-{
-	if (seq == op->first)
-		return !op->here;
-	return op->heads || stream_reached(op->last, seq + s->slots - 1);
-}
-
-/*
- * A chunk's slot is free for a copy out once the chunk @slots before is done; a chunk whose copies come behind done frees
- * it in the stream's order by itself.
- */
-static int push_chunk(struct stream *s, struct stream_op *op, uint32_t seq, struct stream_cursor *at)
-{
-	struct gpu_memop m[MOST_MEMOPS];
-	struct stream_cursor start = *at;
-	uint32_t n = 0;
-	int code = 0;
-
-	if (op->heads)
-		code = copies(s, op, at, seq, true);
-	if (code)
-		return code;
-	if (needs_go(s, op, seq))
-		m[n++] = write_op(&s->go, seq);
-	if ((op->tails || seq == op->last) && stream_is_over_soon(s, op))
-		; /* there is nothing to wait for */
-	else if (op->tails || seq == op->last)
-		m[n++] = wait_op(s, seq);
-	else if (stream_reached(seq + 1 - s->slots, op->first))
-		m[n++] = wait_op(s, seq + 1 - s->slots);
-	code = n ? memops(s, m, n) : 0;
-	if (code)
-		return code;
-	op->gone = true;
-	if (op->tails) {
-		*at = start;
-		code = copies(s, op, at, seq, false);
-	}
-	return code;
-}
-
-static void call_back(void *arg)
-{
-	const struct stream_call *call = arg;
-	struct stream *s = call->s;
-
-	stream_word_set(&s->go, call->seq);
-	stream_exec_poke(s->x);
-	while (!stream_reached(stream_word(&s->done), call->seq))
-		sem_wait(&s->called);
-}
-
-static int push_call(struct stream *s, struct stream_op *op)
-{
-	struct stream_call *call = &s->calls[op->first & s->fifo_mask];
-	int code;
-
-	*call = (struct stream_call){ s, op->first };
-	s->gpu_calls++;
-	code = s->rt->host_func(s->handle, call_back, call);
-	op->gone = !code;
-	return code;
-}
-
-/* Everything between go and the event. A code of the runtime. */
-static int push_all(struct stream *s, struct stream_op *op)
-{
-	struct stream_cursor at = { 0 };
-	struct gpu_memop passed = write_op(&s->passed, op->last);
-	int code = 0;
-
-	if (s->by_callback || op->flags & STREAM_CALLBACK)
-		return push_call(s, op);
-	for (uint32_t seq = op->first; !code && stream_reached(op->last, seq); seq++)
-		code = push_chunk(s, op, seq, &at);
-	if (!code && op->tails)
-		code = memops(s, &passed, 1);
-	return code;
 }
 
 /*
@@ -284,7 +143,6 @@ static void publish(struct stream *s, struct stream_op *op)
  */
 int stream_push(struct stream *s, struct stream_op *op, const struct stream_how *how)
 {
-	struct gpu_memop passed = write_op(&s->passed, op->last);
 	struct gpu_before before;
 	bool capturing;
 	int code = s->rt->enter(&s->place, &before);
@@ -304,13 +162,13 @@ int stream_push(struct stream *s, struct stream_op *op, const struct stream_how 
 		stream_word_set(&s->go, op->first);
 	stream_drive_soon(s, op);
 	publish(s, op);
-	code = push_all(s, op);
+	code = stream_push_all(s, op);
 	s->gpu_calls++;
 	if (!code)
 		code = s->rt->event_record(op->event, s->handle);
 	/* what names our words and its memory is behind the stream with this one */
 	if (code && op->gone)
-		op->ends = !memops(s, &passed, 1) && !s->rt->event_record(op->event, s->handle);
+		op->ends = !stream_push_passed(s, op) && !s->rt->event_record(op->event, s->handle);
 	s->rt->leave(&s->place, &before);
 	return code;
 }

@@ -3,9 +3,10 @@
 #include "stream/stream.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
-bool stream_forked(const struct stream_exec *x) { return getpid() != x->pid; }
+#include "support/thread.h"
+
+bool stream_forked(const struct stream_exec *x) { return forks() != x->forks; }
 
 static int add_ops(struct stream *s)
 {

@@ -249,7 +249,7 @@ struct stream_exec {
 	bool ended; /* under life: its controller is closed */
 	_Atomic bool running;
 	pthread_t thread;
-	int pid;
+	uint32_t forks; /* when it was made */
 	int fd;
 	_Atomic uint32_t word; /* armed: the thread sleeps */
 	_Atomic bool stop;
@@ -365,6 +365,10 @@ void stream_blank_chunk(struct stream *s, struct stream_op *op);
 int stream_enqueue(struct stream *s, struct nvme_ns *ns, stream_get *get, const void *ctx, uint32_t n,
 		   const struct stream_how *how, struct stream_started *ret, struct nvme_err *err);
 int stream_push(struct stream *s, struct stream_op *op, const struct stream_how *how);
+
+/* push.c: codes of the runtime. Everything between go and the event; passed by itself. */
+int stream_push_all(struct stream *s, struct stream_op *op);
+int stream_push_passed(struct stream *s, const struct stream_op *op);
 
 /* stream.c */
 int stream_open(struct stream_exec *x, const struct gpu_rt *rt, const struct stream_params *p,

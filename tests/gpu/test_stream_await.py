@@ -21,7 +21,7 @@ from helpers.world import MIB, World
 
 import aiougds
 from aiougds import MediaError, RegistrationBusyError, WrongLoopError
-from aiougds._stream_quick import MANY
+from aiougds._streams import MANY
 from aiougds.testing import Fault, inject
 
 pytestmark = [pytest.mark.soft_gpu, pytest.mark.few]
@@ -370,6 +370,20 @@ async def test_what_no_loop_is_told_of_is_let_go_all_the_same(
         (line,) = ns._device.streams._all()
         assert line.info().held <= 2 * MANY
         await ended(world, op)
+
+
+async def test_an_event_that_is_held_stays_its_own(world: World, gpu: GPU) -> None:
+    """Its operation is gone, and many others come and go."""
+    stream = gpu.stream()
+    async with world.open(emu=SMALL) as ns, buffer(ns, gpu, PAGE, "gpu") as buf:
+        held = ns.read_on(obj(gpu, stream), buf.reg, offset=0).event
+        handle = held.handle
+        for _ in range(4 * MANY):
+            op = ns.read_on(obj(gpu, stream), buf.reg, offset=0)
+            assert op.event.handle != handle
+        await ended(world, op)
+        assert held.handle == handle
+        assert held.query()
 
 
 @pytest.mark.parametrize("kept", [True, False])

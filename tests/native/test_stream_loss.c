@@ -138,6 +138,21 @@ static void context_lost(bool direct)
 	ok(rig_close(&r), "given back");
 }
 
+#define RING 8 /* chunks of a ring that grew */
+
+/* As many chunks as it takes until the next operation lies in the ring as the one at @chunks did. */
+static void align_ring(struct rig *r, struct gated g, uint64_t chunks)
+{
+	struct ugds_stream_info at;
+	uint64_t token;
+
+	for (ugds_stream_info(g.s, &at); at.chunks % RING != chunks % RING; ugds_stream_info(g.s, &at)) {
+		token = put(r, g, item(r, UGDS_OP_READ, FAR, 64 * KIB, 0));
+		ended(r, g, token);
+		ugds_stream_release(g.s, token);
+	}
+}
+
 /* Each call of the runtime refuses once, while a read of five chunks is enqueued. */
 static void runtime_refuses(bool direct, bool ordered)
 {
@@ -160,12 +175,12 @@ static void runtime_refuses(bool direct, bool ordered)
 	ugds_stream_info(g.s, &a);
 	over(g, put(&r, g, it));
 	ugds_stream_info(g.s, &b);
-	/* whether the stream is idle may be refused too: then it is not */
+	/* whether the stream is idle may be refused too: then it is not; where the ring ends, a copy and a wait more */
 	calls = (uint32_t)(b.gpu_calls - a.gpu_calls) - !ordered;
 	for (uint32_t i = 1; i <= calls; i++) {
 		int rc;
 
-		fake_sync(g.fs, 5 * SEC);
+		align_ring(&r, g, a.chunks);
 		atomic_store(&fake.fail_at, atomic_load(&fake.nr_calls) + i);
 		cell = (struct ugds_stream_cell){ 0 };
 		rc = ugds_stream_enqueue(g.s, r.f.ns, &it, 1, &how, &st, &err);

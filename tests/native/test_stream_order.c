@@ -100,10 +100,11 @@ static void sets(struct rig *r)
 	for (uint32_t i = 0; i < 40; i++)
 		good &= filled(r->gpu + 4 * KIB * KIB + i * 16 * KIB, 8 * KIB, 39 - i);
 	ok(res.result == 320 * (int64_t)KIB && good, "and so does a set of 40 reads, to 40 places");
+	memops = atomic_load(&fake.nr_memops) - memops;
+	/* a wait for the first, one for the three behind it, or two where the ring ends there, one for the last, and passed */
 	ok(b.chunks - a.chunks == (r->direct ? 1 : 5) &&
-		   atomic_load(&fake.nr_memops) - memops == (r->direct ? 1 : 6),
-	   "%llu word pairs, %u calls for words", (unsigned long long)(b.chunks - a.chunks),
-	   atomic_load(&fake.nr_memops) - memops);
+		   (r->direct ? memops == 1 : memops == 4 || memops == 5),
+	   "%llu word pairs, %u calls for words", (unsigned long long)(b.chunks - a.chunks), memops);
 	ok(gated_close(g), "closed");
 }
 
