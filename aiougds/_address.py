@@ -37,9 +37,13 @@ class Address:
     """An address taken apart; the options are not looked at yet."""
 
     text: str
+    """All of it."""
     scheme: str
+    """Which transport, with what separates it from the path."""
     path: str
+    """Between scheme and options, unescaped."""
     options: dict[str, str]
+    """Names and values, as they were written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +51,17 @@ class EmuNamespace:
     """A namespace of an embedded controller; ``nbytes`` 0: the file's own length."""
 
     nsid: int
+    """Namespace identifier."""
     nbytes: int
     lba_bytes: int
+    """Bytes of a block."""
     metadata_bytes: int = 0
+    """Metadata of a block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmuOptions:
-    """What an ``emu:`` address asks for."""
+    """What an ``emu:`` address asks for: see the table of its options."""
 
     path: str | None
     create: bool

@@ -36,21 +36,35 @@ class SmartLog:
     """SMART / Health Information (NVMe base, clause 5.16.1.3)."""
 
     critical_warning: int
+    """A bit for each warning; 0: none."""
     temperature_kelvin: int
+    """Composite temperature."""
     available_spare_percent: int
+    """Spare capacity that is left."""
     available_spare_threshold_percent: int
+    """Below it the controller warns."""
     percentage_used: int
+    """Estimate of the life used; may exceed 100."""
     data_units_read: int
     """In units of 512,000 bytes, rounded up."""
     data_units_written: int
+    """In the same units."""
     host_reads: int
+    """Read commands that completed."""
     host_writes: int
+    """Write commands that completed."""
     controller_busy_minutes: int
+    """With I/O commands under way."""
     power_cycles: int
+    """How often power came."""
     power_on_hours: int
+    """With power."""
     unsafe_shutdowns: int
+    """Losses of power without a shutdown before."""
     media_errors: int
+    """Unrecovered data integrity errors."""
     error_log_entries: int
+    """Of the controller's life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +72,19 @@ class ErrorLogEntry:
     """One entry of the Error Information log (NVMe base, clause 5.16.1.2)."""
 
     error_count: int
+    """Number of the error, counted from the first one ever."""
     queue_id: int
+    """Submission queue of the command."""
     command_id: int
+    """Its identifier there (CID)."""
     status: int
     """Status field: type 10:8, code 7:0."""
     status_text: str
+    """The specification's name of ``status``."""
     lba: int
+    """First block that failed."""
     nsid: int
+    """Namespace."""
 
 
 class _Held:

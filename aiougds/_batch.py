@@ -372,7 +372,10 @@ class Batch:
             lib.ugds_batch_cancel(self._native, channel.grace_ns)
 
     async def aclose(self) -> None:
-        """Cancel what is in flight, wait until the device let go of it, and close."""
+        """Cancel what is in flight, wait until the device let go of it, and close.
+
+        It raises nothing for items that failed or were cancelled.
+        """
         if self._closed:
             return
         channel = self._channel

@@ -126,13 +126,13 @@ class ControllerCalls:
         )
 
     def identify(self, cns: int = 1, nsid: int = 0) -> bytes:
-        """Return the 4096 bytes of an Identify data structure."""
+        """Return an Identify structure; as :meth:`aiougds.Controller.identify`."""
         return operate(self._device, lambda: self._controller.identify(cns, nsid))
 
     def log_page(
         self, page: int, nbytes: int = 512, *, nsid: int = 0xFFFFFFFF
     ) -> bytes:
-        """Return the first ``nbytes`` of a log page."""
+        """Return a log page; as :meth:`aiougds.Controller.log_page`."""
         return operate(
             self._device, lambda: self._controller.log_page(page, nbytes, nsid=nsid)
         )
@@ -142,7 +142,7 @@ class ControllerCalls:
         return operate(self._device, self._controller.smart_log)
 
     def error_log(self, entries: int = 16) -> tuple[ErrorLogEntry, ...]:
-        """Return the error log, newest first."""
+        """Return the error log; as :meth:`aiougds.Controller.error_log`."""
         return operate(self._device, lambda: self._controller.error_log(entries))
 
     def events(self) -> Iterator[Event]:

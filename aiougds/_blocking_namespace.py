@@ -356,7 +356,7 @@ class Namespace(StreamCalls):
         )
 
     def batch(self, capacity: int = 128) -> Batch:
-        """Return a reusable batch."""
+        """Return a reusable batch; as :meth:`aiougds.Namespace.batch`."""
         return Batch(self._ns.batch(capacity), self._device)
 
     def as_completed(
@@ -367,7 +367,10 @@ class Namespace(StreamCalls):
         capacity: int = 128,
         timeout_s: float | None = None,
     ) -> AsCompleted:
-        """Take results in the order they end; use it in ``with``, then iterate."""
+        """Take results in the order they end; use it in ``with``, then iterate.
+
+        The rest is as of :meth:`aiougds.Namespace.as_completed`.
+        """
         inner = self._ns.as_completed(
             requests, op=op, capacity=capacity, timeout_s=timeout_s
         )

@@ -152,7 +152,7 @@ class Controller:
         return statistics(self._device)
 
     def trace(self, seconds: float) -> None:
-        """Trace commands from now on, for at most an hour; 0: no longer.
+        """Trace commands for ``seconds`` from now on, at most an hour; 0: no longer.
 
         Until then, and afterwards, tracing costs nothing; meanwhile some 100 ns a
         command. Needs ``statistics`` (CapabilityError). :meth:`timelines` has the last.
@@ -203,8 +203,9 @@ class Controller:
     async def clear_registration_cache(self) -> None:
         """Let go of it: before a framework gives memory back to its GPU, say.
 
-        Awaits the unmapping, off the loop where it needs a system call. Registrations
-        go on as they are, and keep what they look into.
+        Awaits the unmapping, off the loop where it needs a system call; cancelled, that
+        goes on. Registrations go on as they are, and keep what they look into. Raises
+        ClosedError.
         """
         device = self._device
         device.check_open()
@@ -235,7 +236,8 @@ class Controller:
         ``data`` goes to the controller; or ``nbytes`` (up to 65536) come from it.
         Opcodes that would touch the engine's own queues are refused. Cancelled, it
         goes on until the command has ended. Raises NVMeError for what the controller
-        answered.
+        answered. ``opcode``, ``cdw10`` to ``cdw15`` (``cdw11``, ``cdw12``, ``cdw13``,
+        ``cdw14``) are those of the command.
         """
         self._device.check_open()
         cdws = (cdw10, cdw11, cdw12, cdw13, cdw14, cdw15)
@@ -244,24 +246,24 @@ class Controller:
         )
 
     async def identify(self, cns: int = 1, nsid: int = 0) -> bytes:
-        """Return the 4096 bytes of an Identify data structure."""
+        """Return the 4096 bytes of Identify structure ``cns``; as :meth:`admin`."""
         self._device.check_open()
         return await _admin.identify(self._device, cns, nsid)
 
     async def log_page(
         self, page: int, nbytes: int = 512, *, nsid: int = 0xFFFFFFFF
     ) -> bytes:
-        """Return the first ``nbytes`` of a log page."""
+        """Return the first ``nbytes`` of log ``page``; as :meth:`admin`."""
         self._device.check_open()
         return await _admin.log_page(self._device, page, nbytes, nsid)
 
     async def smart_log(self) -> _admin.SmartLog:
-        """Return the SMART / Health log."""
+        """Return the SMART / Health log; as :meth:`admin`."""
         self._device.check_open()
         return await _admin.smart_log(self._device)
 
     async def error_log(self, entries: int = 16) -> tuple[_admin.ErrorLogEntry, ...]:
-        """Return the error log, newest first."""
+        """Return ``entries`` of the error log, newest first; as :meth:`admin`."""
         self._device.check_open()
         return await _admin.error_log(self._device, entries)
 

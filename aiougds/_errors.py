@@ -123,6 +123,7 @@ class UGDSError(OSError):
     """Base of all errors; ``errno`` is set, ``str()`` is one sentence."""
 
     default_errno: int = _errno.EIO
+    """``errno`` where the failure has none of its own."""
 
     def __init__(self, message: str, *, errno: int | None = None) -> None:
         super().__init__(self.default_errno if errno is None else errno, message)

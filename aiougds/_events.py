@@ -47,10 +47,13 @@ class Event:
     type: str
     """``error``, ``smart``, ``notice``, ``io-command-set`` or ``vendor``."""
     info: int
+    """Asynchronous Event Information: which one of its type."""
     log_page: int
     """The log page that says more."""
     text: str
+    """What happened, in words."""
     dw0: int
+    """Dword 0 of its completion."""
 
 
 def decode(dw0: int) -> Event:

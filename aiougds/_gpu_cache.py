@@ -34,7 +34,9 @@ class RegistrationCache:
     nbytes: int
     """Their bytes."""
     max_entries: int
+    """The limit ``gpu_cache_entries``."""
     max_bytes: int
+    """The limit ``gpu_cache_bytes``."""
     hits: int
     """Registrations that found their allocation registered."""
     misses: int

@@ -52,6 +52,10 @@ class Namespace(NamespaceMemory, StreamCalls):
 
     Made by :func:`aiougds.open`, :meth:`Controller.namespace` and :meth:`region`.
     It may be used from any event loop and thread.
+
+    What is awaited of it, :meth:`read` describes for all: cancelled, it goes on until
+    the device has let go, at most ``cancel_grace_s``, and then raises; NVMeError is
+    what the controller answered, BrokenError that it does not answer any more.
     """
 
     __slots__ = ()
@@ -429,7 +433,8 @@ class Namespace(NamespaceMemory, StreamCalls):
         """Start many transfers and take their results in the order they end.
 
         An async context manager; inside, iterate over ``(index, result)``, where a
-        result is the bytes moved or the exception that the item failed with. Leaving
+        result is the bytes moved or the exception that the item failed with. ``op``
+        says which way; at most ``capacity`` are at the device at a time. Leaving
         early cancels what is left and waits until the device let go of it.
         """
         from aiougds._completed import AsCompleted

@@ -50,8 +50,8 @@ class NamespaceMemory(NamespaceWindow):
     ) -> Registration:
         """Make a dma-buf, such as GPU memory, reachable for the controller.
 
-        Its bytes ``[offset, offset + nbytes)``; None: up to its end. The descriptor may
-        be closed afterwards. It is read and written by slices like other registered
+        Its bytes ``[offset, offset + nbytes)``; None: up to its end. ``fd`` may be
+        closed afterwards. It is read and written by slices like other registered
         memory, but has no ``view``. With ``require_peer`` memory that turns out to lie
         in system memory is refused (MemoryLayoutError); else ``placement`` says so.
         CapabilityError where there is no way to it (on the embedded controller: what

@@ -61,7 +61,7 @@ _WORDS: Final = {
 
 
 class OpenKeywords(TypedDict, total=False):
-    """Keyword arguments of ``open``, ``open_controller`` and ``blocking.open``."""
+    """Keywords of ``open`` and the like: the fields of :class:`OpenOptions`."""
 
     readonly: bool
     mode: Mode

@@ -51,7 +51,7 @@ class Intent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a policy wants of an operation."""
+    """What a policy wants of an operation: its ``io_class``, and how it is awaited."""
 
     mode: Mode | None = None
     """How its end is awaited; None: as was chosen when the controller was opened."""
@@ -67,7 +67,7 @@ class Policy(Protocol):
     """Decides about every operation of a handle; an object of the user's own."""
 
     def plan(self, intent: Intent, /) -> Plan:
-        """Return what to do with an operation.
+        """Return what to do with an operation, which ``intent`` describes.
 
         Called right before each, on its loop or thread, so it must neither wait nor
         compute for long; what it raises is raised to the caller, and nothing is sent.

@@ -60,7 +60,8 @@ class Registration(PinnedMemory):
         """Make the memory reachable for another controller too.
 
         Awaits the pinning, off the loop where it needs a system call. Mapping twice
-        is no error. Raises ClosedError after :meth:`aclose`.
+        is no error. Cancelled, it waits for the pinning, which stays. Raises
+        ClosedError after :meth:`aclose`.
         """
         await self.map_on(target._device)
 

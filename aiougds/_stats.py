@@ -75,14 +75,22 @@ class Capabilities:
     iommu: Literal["none", "identity", "translated", "own"]
     """What stands between the device and memory; ``own``: the embedded one's."""
     shadow_doorbells: bool
+    """Doorbells go to memory, and to registers when the controller asks (Doorbell
+    Buffer)."""
     arbitration: Literal["rr", "wrr"]
+    """Between queues: round robin, or weighted round robin with an urgent class."""
     volatile_write_cache: bool
     """Written data survives a power cut only after a flush or with ``fua``."""
     compare: bool
+    """The controller has Compare."""
     deallocate: bool
+    """The controller has Deallocate (Dataset Management)."""
     write_zeroes: bool
+    """The controller has Write Zeroes."""
     verify: bool
+    """The controller has Verify."""
     readonly: bool
+    """Nothing that changes media is sent."""
     max_transfer_bytes: int
     """Bytes of one command; longer requests are split."""
     mdts_bytes: int
@@ -90,13 +98,17 @@ class Capabilities:
     queue_pairs: int
     """I/O queue pairs granted and in use."""
     batch_queue_pairs: int
+    """Of these, deep ones, for batches and large operations."""
     class_queue_pairs: int
     """Set aside for each of the latency and background classes; see ``arbitration``."""
     free_queue_pairs: int
     """Not leased by a loop or thread now."""
     depth: int
+    """Entries of a general queue."""
     batch_depth: int
+    """Entries of a deep queue."""
     vectors: int
+    """Interrupt vectors in use."""
     coalesce_commands: int
     """Completions that share an interrupt, on the queue pairs where any do."""
     coalesce_us: float
@@ -106,6 +118,7 @@ class Capabilities:
     coalesce_reason: str
     """Why there are none, though it was asked for; else empty."""
     spin_us: float
+    """How long a submitting thread may spin for its completion."""
     wake_us: float
     """Cost of a wake-up, measured at open."""
     statistics_segment: str
@@ -119,12 +132,19 @@ class ControllerInfo:
     """Who the controller is (Identify Controller; NVMe base, clause 5.17.2.1)."""
 
     serial: str
+    """Serial number (SN)."""
     model: str
+    """Model number (MN)."""
     firmware: str
+    """Firmware revision (FR)."""
     vendor_id: int
+    """PCI vendor (VID)."""
     version: tuple[int, int, int]
+    """Of the specification that it implements (VS): major, minor, tertiary."""
     cap: int
+    """The register CAP."""
     page_bytes: int
+    """Memory page size in use (CC.MPS)."""
     abort_limit: int
     """Abort commands that may be outstanding."""
     event_limit: int
@@ -136,6 +156,7 @@ class ControllerInfo:
     pci_address: str
     """Such as ``0000:65:00.0``; empty for the embedded controller."""
     numa_node: int | None
+    """Where the device is; None: the machine does not say."""
     open_ms: float
     """How long bring-up took."""
 
@@ -145,25 +166,39 @@ class Statistics:
     """Counters since the controller was opened; reading them stops nothing."""
 
     reads: int
+    """Read commands that completed."""
     writes: int
+    """Write commands that completed."""
     others: int
+    """Other commands of I/O queues that completed."""
     read_bytes: int
+    """Bytes that reads moved."""
     write_bytes: int
+    """Bytes that writes moved."""
     errors: int
+    """Commands that failed."""
     retries: int
     """Commands sent again after a failure, with ``retries`` given to ``open``."""
     commands: int
+    """Commands that were sent on I/O queues."""
     doorbells: int
+    """Doorbell writes of submission queues."""
     inline_completions: int
     """Operations that ended inside the submitting call."""
     wakeups: int
+    """How often an owner that slept was woken."""
     stragglers: int
     """Completions found by housekeeping after their owner slept through them."""
     timeouts: int
+    """Operations whose ``timeout_s`` ran out."""
     cancels: int
+    """Cancelled operations that were given up: ``cancel_grace_s`` ran out."""
     aborts: int
+    """Abort commands that were sent."""
     resets: int
+    """Resets of the controller."""
     unknown_cids: int
+    """Completions of commands that nobody had sent."""
     dropped: int
     """Completions that nobody waited for: their loop or thread is gone, or a signal's
     handler raised just as they were started."""
@@ -172,7 +207,9 @@ class Statistics:
     inflight: int
     """Commands at the device now."""
     mappings: int
+    """Registrations that are mapped now."""
     channels: int
+    """Loops and threads that use it now."""
     quarantined: int
     """Operations whose memory the device may still touch."""
     jit_pins: int
@@ -180,6 +217,7 @@ class Statistics:
     bounces: int
     """Requests copied because of unaligned memory or edges."""
     bounced_bytes: int
+    """Bytes that were copied for these."""
     queues: tuple[QueueStatistics, ...] = ()
     """The I/O queue pairs; none with ``statistics=False``."""
     latencies: tuple[LatencyHistogram, ...] = ()
@@ -193,7 +231,10 @@ class Statistics:
         queue_id: int | None = None,
         max_bytes: int | None = None,
     ) -> LatencyHistogram:
-        """Return these latencies as one histogram; None: of any."""
+        """Return these latencies as one histogram; None: of any.
+
+        ``queue_id`` is a queue pair, ``max_bytes`` a size class as its histograms have.
+        """
         return added(
             row
             for row in self.latencies
@@ -209,11 +250,15 @@ class Quarantined:
     """Memory that a given-up command may still touch."""
 
     nbytes: int
+    """How much."""
     buf_offset: int
     """Where in its registration."""
     age_s: float
+    """Since it was given up."""
     queue_id: int
+    """Queue pair of the command."""
     command_id: int
+    """Its identifier there (CID)."""
 
 
 class Coalescing(NamedTuple):

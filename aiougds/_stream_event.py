@@ -84,7 +84,7 @@ class GPUEvent:
         return bool(found)
 
     async def reached(self, timeout_s: float | None) -> bool:
-        """Wait for it; False: not within the time."""
+        """Wait for it; False: not within the time. Raises GPUError if it failed."""
         place = (self._vendor, self._device, self._ctx, self._event.handle)
         return await event_reached(*place, repr(self), timeout_s)
 
@@ -128,8 +128,8 @@ async def event_reached(
 def gpu_event(event: EventLike) -> GPUEvent:
     """Return what waits for a CUDA or HIP event: ``await aiougds.gpu_event(event)``.
 
-    Takes events of torch, CuPy, Numba, cuda.core and the bindings, the event of an
-    operation, and raw handles. Awaits until all work that the event was recorded
+    ``event`` is one of torch, CuPy, Numba, cuda.core or the bindings, the event of an
+    operation, or a raw handle. Awaits until all work that the event was recorded
     behind is over, without a thread for each. Raises GPUError when that work failed,
     ArgumentTypeError for what is no event.
     """

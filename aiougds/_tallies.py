@@ -64,17 +64,23 @@ class LatencyHistogram:
     """
 
     queue_id: int | None
+    """Queue pair."""
     io_class: IoClass | None
+    """Class of the operations."""
     command: Command | None
+    """Which command."""
     max_bytes: int | None
     """Of one command; the size class below is half of it. None: more than 4 MiB."""
     commands: int
+    """How many completed."""
     nbytes: int
     """Of those that succeeded."""
     errors: int
     """Commands that failed; one that was sent again counts each time."""
     total_s: float
+    """Sum of their latencies."""
     max_s: float
+    """The longest."""
     buckets: tuple[tuple[float, int], ...]
     """Upper limit in seconds and commands below it, and not below the limit before.
 
@@ -110,7 +116,7 @@ class LatencyHistogram:
         return self.max_s
 
     def since(self, earlier: LatencyHistogram) -> LatencyHistogram:
-        """Return what came after an earlier look at the same.
+        """Return what came after ``earlier``, a look at the same.
 
         The longest time is not known of a part: it is the limit of a bucket.
         """
@@ -136,9 +142,13 @@ class QueueStatistics:
     """What one queue pair has done."""
 
     queue_id: int
+    """Its identifier (QID)."""
     kind: Literal["general", "batch"]
+    """``batch``: a deep one."""
     depth: int
+    """Entries of its queues."""
     vector: int
+    """Its interrupt vector."""
     coalesced: int
     """Completions that may share an interrupt; 0: each has its own."""
     commands: int

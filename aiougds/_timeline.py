@@ -39,10 +39,15 @@ class CommandTimeline:
     """
 
     command: Command | None
+    """Which command."""
     io_class: IoClass | None
+    """Class of its operation."""
     queue_id: int
+    """Queue pair."""
     command_id: int
+    """Identifier there (CID)."""
     nbytes: int
+    """What it was to move."""
     slba: int
     """First block."""
     status: int

@@ -53,9 +53,13 @@ class Cycles:
     """Time-stamp counter ticks inside submit and reap calls."""
 
     submit_ticks: int
+    """In calls that submit."""
     reap_ticks: int
+    """In calls that reap."""
     commands: int
+    """How many were sent."""
     ticks_per_s: int
+    """Frequency of the counter."""
 
     @property
     def ns_per_command(self) -> float:
@@ -93,7 +97,7 @@ def channel_info(target: OnDevice) -> ChannelInfo:
 
 
 def register_cuda(ns: Namespace, pointer: int, nbytes: int) -> Registration:
-    """Register CUDA device memory by its address; ``async with`` it.
+    """Register CUDA device memory by its address ``pointer``; ``async with`` it.
 
     Through nvidia_p2p of the kernel driver; any byte range, its 64 KiB pages are
     pinned. CapabilityError where that cannot be had (``aiougds check`` says why).
@@ -106,7 +110,10 @@ def register_cuda(ns: Namespace, pointer: int, nbytes: int) -> Registration:
 def bench_cycles(
     ns: Namespace, reg: PinnedMemory, *, depth: int, commands: int
 ) -> Cycles:
-    """Run 4 KiB reads with C calls only, and count ticks in them. Blocks the loop."""
+    """Run 4 KiB reads with C calls only, and count ticks in them. Blocks the loop.
+
+    So many ``commands``, at most ``depth`` at a time.
+    """
     device = ns._device
     ret = ffi.new("struct ugds_cycles *")
     code = lib.ugds_bench_cycles(

@@ -49,7 +49,7 @@ _plain: Final[dict[str, object]] = {}
 
 
 def instrument(tracer_provider: TracerProvider | None = None) -> None:
-    """Make spans from now on; None: with the global tracer provider.
+    """Make spans from now on, with ``tracer_provider``; None: with the global one.
 
     Not of batches, ``as_completed`` and operations in the order of a GPU stream.
     Calling it twice changes the provider.

@@ -114,7 +114,8 @@ class Fault:
     """What the embedded controller is to do wrong, and to which commands.
 
     None stands for any. ``slba`` and ``nlb`` (blocks) choose commands that touch that
-    range; ``skip`` matches pass first, then ``count`` are acted on (0: all).
+    range, ``nsid`` a namespace; ``skip`` matches pass first, then ``count`` are acted
+    on (0: all). Class methods name each ``action``, ``status_field`` and ``delay_s``.
     """
 
     action: Action
@@ -295,22 +296,27 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorCounters:
-    """What the embedded controller has seen."""
+    """What the embedded controller has seen; ``aborts``, ``flushes``: commands."""
 
     iommu_faults: int
     """Accesses outside live mappings: always zero, or there is a defect."""
     protocol_errors: int
+    """What a host must not do, such as a doorbell beyond its queue."""
     commands: int
+    """I/O commands that were fetched."""
     stepped: int
     """Of these, served on a host thread."""
     admin_commands: int
+    """Admin commands that were fetched."""
     interrupts: int
+    """Interrupts that were raised."""
     interrupts_masked: int
     """Completions whose owners were awake."""
     kicks: int
     """System calls made to wake device threads."""
     aborts: int
     doorbell_writes_seen: int
+    """Writes of doorbell registers."""
     flushes: int
 
 

@@ -74,7 +74,7 @@ def add_parser(
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("address", metavar="ADDRESS", nargs="?")
+    parser.add_argument("address", metavar="ADDRESS", nargs="?", help="of a controller")
     _add_shared(parser)
     _add_job(parser.add_argument_group("a single load").add_argument)
     _add_suites(parser.add_argument_group("suites").add_argument)
@@ -90,8 +90,10 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     add("--warmup", type=seconds, help="not counted (200ms; of suites 50ms)")
     add("--seed", type=int, default=1, help="of offsets and data (1)")
     loops = parser.add_mutually_exclusive_group()
-    loops.add_argument("--loop", choices=get_args(Loop), default="asyncio")
-    loops.add_argument("--uvloop", dest="loop", action="store_const", const="uvloop")
+    loops.add_argument("--loop", choices=get_args(Loop), default="asyncio",
+        help="the event loop (asyncio)")  # fmt: skip
+    loops.add_argument("--uvloop", dest="loop", action="store_const", const="uvloop",
+        help="--loop uvloop")  # fmt: skip
     add_nsid(parser)
     add_serial(parser)
     add("-o", "--output", choices=("text", "json"), default="text",

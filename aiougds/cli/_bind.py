@@ -64,7 +64,10 @@ def _add(
     parser = commands.add_parser(name, parents=parents, help=text, epilog=EPILOG)
     # Of a bind there may be a file that names them.
     parser.add_argument(
-        "address", metavar="ADDRESS", nargs="?" if name == "bind" else None
+        "address",
+        metavar="ADDRESS",
+        nargs="?" if name == "bind" else None,
+        help="of the drive",
     )
     parser.add_argument(
         "--yes", action="store_true", help="do it; without, only say what would be done"

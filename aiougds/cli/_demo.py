@@ -55,7 +55,12 @@ def add_parser(
         default=DEFAULT_SIZE,
         help="bytes in large chunks (64MiB)",
     )
-    parser.add_argument("--loop", choices=get_args(Loop), default="asyncio")
+    parser.add_argument(
+        "--loop",
+        choices=get_args(Loop),
+        default="asyncio",
+        help="the event loop (asyncio)",
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 

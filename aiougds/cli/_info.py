@@ -29,7 +29,7 @@ def add_parser(
     parser = commands.add_parser(
         "info", parents=parents, help="show a controller and its namespaces"
     )
-    parser.add_argument("address", metavar="ADDRESS")
+    parser.add_argument("address", metavar="ADDRESS", help="of a controller")
     add_output(parser)
     parser.set_defaults(run=run)
 

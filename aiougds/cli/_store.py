@@ -48,7 +48,9 @@ def add_parser(
         made = actions.add_parser(
             name, parents=parents, help=what, description=about or what
         )
-        made.add_argument("addresses", metavar="ADDRESS", nargs="+")
+        made.add_argument(
+            "addresses", metavar="ADDRESS", nargs="+", help="of each device"
+        )
         add_output(made)
         made.set_defaults(run=run)
         return made

@@ -38,7 +38,9 @@ def add_parser(
     parser = commands.add_parser(
         "trace", parents=parents, help="record commands of a running process"
     )
-    parser.add_argument("target", metavar="PID|ADDRESS")
+    parser.add_argument(
+        "target", metavar="PID|ADDRESS", help="of a process, or a controller"
+    )
     parser.add_argument(
         "--seconds", type=seconds, default=1.0, metavar="TIME", help="default: 1s"
     )

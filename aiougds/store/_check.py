@@ -27,7 +27,9 @@ class CheckReport(NamedTuple):
     """What a check has found."""
 
     chunks: int
+    """Chunks in the index."""
     nbytes: int
+    """Bytes of them."""
     verified: int
     """Chunks whose bytes were read and compared with their checksum."""
     replayed: int

@@ -150,7 +150,7 @@ class StoreIndex:
     # ---- listeners and numbers ----
 
     def add_listener(self, listener: Listener, *, replay: bool = False) -> None:
-        """Call ``listener(event)`` when chunks come or go, on the store's loop.
+        """Call ``listener`` with each event of chunks that come or go, on the loop.
 
         It must not wait; what it raises is logged, and goes no further. With
         ``replay`` it hears first of all chunks that are there, as one event
@@ -165,7 +165,7 @@ class StoreIndex:
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Call it no more."""
+        """Call ``listener`` no more."""
         self._listeners.remove(listener)
 
     def tell(self, kind: EventKind, items: list[tuple[bytes, int]]) -> None:

@@ -33,9 +33,11 @@ class Place(NamedTuple):
     slot_bytes: int
     """The longest chunk."""
     stride: int
+    """Bytes from one slot to the next."""
     offset: int
     """Of the first slot, in bytes."""
     slots: int
+    """How many."""
 
 
 @dataclass(frozen=True, slots=True)

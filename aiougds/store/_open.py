@@ -40,18 +40,26 @@ class StoreInfo(NamedTuple):
     """What the superblocks of a store say."""
 
     uuid: str
+    """Made when it was formatted."""
     version: int
+    """Of the format."""
     key_bytes: int
+    """The longest key."""
     devices: tuple[DeviceInfo, ...]
+    """In the order of their numbers."""
 
 
 class DeviceInfo(NamedTuple):
     """One device of a store."""
 
     address: str
+    """Where it was found."""
     bytes: int
+    """Bytes that the store uses of it."""
     lba_bytes: int
+    """Bytes of a block of the namespace."""
     journal_bytes: int
+    """Bytes of the journal."""
     checkpoint_bytes: int
     """Of each of the two regions."""
     classes: tuple[Place, ...]
@@ -78,6 +86,8 @@ async def format(  # noqa: A001
     open_options: OpenKeywords | None = None,
 ) -> StoreInfo:
     """Make an empty store on these devices; what is stored there is lost.
+
+    ``layout`` says how each is divided, ``serial`` that it is meant.
 
     Refused with OccupiedError, and nothing written, where anything known is found: a
     filesystem, partition table, volume, another store, a known kind of file. Refused

@@ -21,12 +21,15 @@ class ChunkInfo(NamedTuple):
     """A chunk that is there."""
 
     nbytes: int
+    """Its length."""
     generation: int
     """Larger than those of all chunks that were put before on its device."""
     device: int
     """Which of the store's devices it lies on."""
     slot: int
+    """Number of its slot there."""
     pins: int
+    """How often it is pinned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,9 @@ class Capacity:
     bytes: int
     """If every chunk filled its slot."""
     slots: int
+    """Chunks that there is room for."""
     free_slots: int
+    """Slots without a chunk."""
     used_bytes: int
     """Of the chunks that are there, without what rounds them up."""
 
@@ -73,12 +78,19 @@ class StoreStatistics:
     puts_present: int
     """Puts that found their key there."""
     put_bytes: int
+    """Bytes of chunks that were written."""
     gets: int
+    """Chunks that were asked for."""
     hits: int
+    """Of these, found and read."""
     misses: int
+    """Of these, not there."""
     get_bytes: int
+    """Bytes that gets read."""
     deletes: int
+    """Chunks that were deleted."""
     evictions: int
+    """Chunks that went to make room."""
     corrupt: int
     """Chunks that were dropped: their bytes were not those that had been put."""
     waits: int
@@ -90,7 +102,9 @@ class StoreStatistics:
     commits: int
     """Writes of the journal, each for all that was there by then."""
     journal_blocks: int
+    """Blocks that these wrote."""
     checkpoints: int
+    """Checkpoints that were written."""
     recovery_s: float
     """What reading the index took when it was opened."""
 

@@ -45,6 +45,11 @@ class ChunkStore(StoreIndex):
     A chunk is there as a whole or not at all, also after a loss of power at any
     moment: its bytes are written first, and the key is journaled when all of them are
     on the device.
+
+    What is cancelled waits until the device has let go of its memory, as of
+    :meth:`aiougds.Namespace.read`. What the device answers is raised as there;
+    StoreBrokenError, when the journal cannot be written any more; ClosedError and
+    WrongLoopError before anything is done.
     """
 
     __slots__ = ("_closed", "_durable", "_home", "_mount")

@@ -64,7 +64,7 @@ complete -c aiougds -n '_shtab_aiougds_using demo' -s h -l help -d 'show this he
 complete -c aiougds -n '_shtab_aiougds_using demo' -l debug -d 'show a traceback for an error'
 complete -c aiougds -n '_shtab_aiougds_using demo' -l path -x -d 'file to make (default: one in the temporary directory)'
 complete -c aiougds -n '_shtab_aiougds_using demo' -l size -x -d 'bytes in large chunks (64MiB)'
-complete -c aiougds -n '_shtab_aiougds_using demo' -l loop -xka "asyncio uvloop trio" -d loop
+complete -c aiougds -n '_shtab_aiougds_using demo' -l loop -xka "asyncio uvloop trio" -d 'the event loop (asyncio)'
 complete -c aiougds -n '_shtab_aiougds_using demo' -s o -l output -xka "text json" -d 'for people, or JSON with stable keys'
 complete -c aiougds -n '_shtab_aiougds_using demo' -l json -d '-o json'
 complete -c aiougds -n '_shtab_aiougds_using; and test $_shtab_aiougds_npos -eq 0' -a info -d 'show a controller and its namespaces'
@@ -91,8 +91,8 @@ complete -c aiougds -n '_shtab_aiougds_using bench' -l span -x -d 'only the firs
 complete -c aiougds -n '_shtab_aiougds_using bench' -l duration -x -d 'of a load (5s), or of a round (100ms)'
 complete -c aiougds -n '_shtab_aiougds_using bench' -l warmup -x -d 'not counted (200ms; of suites 50ms)'
 complete -c aiougds -n '_shtab_aiougds_using bench' -l seed -x -d 'of offsets and data (1)'
-complete -c aiougds -n '_shtab_aiougds_using bench' -l loop -xka "asyncio uvloop trio" -d loop
-complete -c aiougds -n '_shtab_aiougds_using bench' -l uvloop -d loop
+complete -c aiougds -n '_shtab_aiougds_using bench' -l loop -xka "asyncio uvloop trio" -d 'the event loop (asyncio)'
+complete -c aiougds -n '_shtab_aiougds_using bench' -l uvloop -d '--loop uvloop'
 complete -c aiougds -n '_shtab_aiougds_using bench' -l nsid -x -d 'namespace (default: the lowest usable)'
 complete -c aiougds -n '_shtab_aiougds_using bench' -l serial -x -d 'the controller'"'"'s serial number: write whatever is stored there'
 complete -c aiougds -n '_shtab_aiougds_using bench' -s o -l output -xka "text json" -d 'for people, or JSON with stable keys'
