@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 # Why a block is looked at only, and how many there are: a new one is a choice.
 REASONS: Final = {
-    "installs software": 3,
+    "installs software": 4,
     "needs root and a drive": 3,
     "needs a GPU": 1,
     "needs LMCache": 3,

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from documents.pages import ROOT, documents
 
+pytestmark = pytest.mark.once
+
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 

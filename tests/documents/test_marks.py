@@ -21,6 +21,8 @@ from documents.shape import alike
 
 from aiougds._address import EMU_OPTIONS
 
+pytestmark = pytest.mark.once
+
 ALL = every_block()
 RUN = {"python", "sh", "console"}
 LOOKED_AT = {"json", "toml", "c", "text"}
@@ -71,7 +73,7 @@ def test_toml_is_toml(block: Block) -> None:
 def test_every_fence_was_found() -> None:
     for path in documents():
         text = path.read_text(encoding="utf-8")
-        fences = len(re.findall(r"^```", text, re.MULTILINE))
+        fences = len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE))
         assert fences == 2 * len(list(blocks_of(path))), path
 
 

@@ -93,6 +93,7 @@ async def test_part(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
         names: dict[str, object] = {
             "__name__": "snippet",
             "aiougds": aiougds,
+            "asyncio": asyncio,
             "controller": ns.controller,
             "header": bytearray(100),
             "inject": testing.inject,
