@@ -366,5 +366,6 @@ def parse_emu(address: Address) -> EmuOptions:
         nodata=given.get("data") == "none",
         wrr=given.get("arbitration") == "wrr",
         volatile_bytes=_volatile(given),
+        # typed: each was parsed as its field wants it
         **values,  # type: ignore[arg-type]
     )

@@ -111,6 +111,7 @@ class Namespace(StreamCalls):
                         reg._handle,
                         buf._start,
                         buf.nbytes,
+                        # typed: C refuses what is no number
                         offset,  # type: ignore[arg-type]
                         op,
                     )

@@ -166,6 +166,7 @@ class AsyncioHome(Home):
             if entry is None:
                 line.unclaimed(words[2])
                 return
+            # typed: the only one of such an entry
             only: asyncio.Future[Record] = entry[0]  # type: ignore[assignment]
             if not only.done():
                 only.set_result(tuple.__new__(Record, words))
@@ -181,6 +182,7 @@ class AsyncioHome(Home):
             if entry is None:
                 line.unclaimed(four[2])
                 continue
+            # typed: the only one of such an entry
             future: asyncio.Future[Record] = entry[0]  # type: ignore[assignment]
             record = new(Record, four)
             if record[1] < 0 and record.outcome == UNKNOWN:

@@ -125,6 +125,7 @@ class Controller:
             line = current_home().channels.get(id(self._device))
         except UGDSError:
             return None
+        # typed: homes keep lines of any kind; of this device they are channels
         channel: Channel | None = line  # type: ignore[assignment]
         return channel
 

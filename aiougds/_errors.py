@@ -447,5 +447,6 @@ class BatchError(ExceptionGroup[UGDSError]):
         super().__init__(message, exceptions)
         self.results = tuple(results)
 
+    # typed: it takes only what this group may hold
     def derive(self, excs: Sequence[UGDSError], /) -> BatchError:  # type: ignore[override]
         return BatchError(self.message, excs, self.results)

@@ -114,6 +114,7 @@ class Namespace(NamespaceMemory, StreamCalls):
             and edges in _EDGES
             and (timeout_s is None or _is_positive(timeout_s))
         ):
+            # typed: whatever is no slice raises AttributeError, and goes the long way
             reg = buf._reg  # type: ignore[union-attr]
             if reg._device is self._device:
                 try:
@@ -201,6 +202,7 @@ class Namespace(NamespaceMemory, StreamCalls):
             and after is None
             and (timeout_s is None or _is_positive(timeout_s))
         ):
+            # typed: as in read
             reg = buf._reg  # type: ignore[union-attr]
             if reg._device is self._device:
                 try:

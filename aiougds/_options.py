@@ -341,6 +341,7 @@ def open_options(
     one_of("scheduling", values["scheduling"], get_args(Scheduling))
     if values["io_class"] is not None:
         one_of("io_class", values["io_class"], IO_CLASSES)
+    # typed: each was looked at above
     options = OpenOptions(**values)  # type: ignore[arg-type]
     if options.chunk & (options.chunk - 1):
         raise OptionError(f"chunk={options.chunk}: a power of two is needed")

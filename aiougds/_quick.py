@@ -116,6 +116,7 @@ def _listed(
     flat: list[int] = []
     count = 0
     try:
+        # typed: what is no slice, or no pair, goes the long way
         for buf, offset in pairs:  # type: ignore[misc]
             reg = buf._reg  # type: ignore[has-type]
             if reg._device is not device:
@@ -138,6 +139,7 @@ def _listed(
     if ready < 0:
         channel.small.append(batch)
         return None
+    # typed: they were pairs of slices
     items = ListedItems(window, op, pairs)  # type: ignore[arg-type]
     return collect(channel, batch, SMALL, items, count)
 

@@ -209,6 +209,7 @@ class Streams:
         for names in (self._lines, self._known):
             for name, known in list(names.items()):
                 if known is line:
+                    # typed: either of two dicts, by its own key
                     del names[name]  # type: ignore[arg-type]
         if line not in self._retired:
             self._retired.append(line)

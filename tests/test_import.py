@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import aiougds
+from aiougds import _public
 
+ROOT = Path(__file__).parent.parent
 BAR_MS = 15
 # Processor time, for other tests run beside this one; the best of several, which a
 # slower import cannot reach.
@@ -19,6 +22,7 @@ import asyncio, sys, time
 before = set(sys.modules)
 began = time.thread_time()
 import aiougds
+from aiougds import _public
 took = time.thread_time() - began
 aiougds.open  # all of it is loaded now
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
@@ -61,9 +65,15 @@ def test_an_error_is_called_by_its_public_name_before_any_name_was_used() -> Non
 
 @pytest.mark.timeout(180)
 def test_import_takes_15_ms_at_most() -> None:
+    if Path(aiougds.__file__).is_relative_to(ROOT):
+        pytest.skip("an editable install looks for what to build, at each import")
     best = float("inf")
     for _ in range(TRIES):
         best = min(best, imported()[0])
         if best <= BAR_MS:
             return
     pytest.fail(f"import aiougds takes {best:.1f} ms above asyncio; at most {BAR_MS}")
+
+
+def test_both_lists_of_public_names_are_one() -> None:
+    assert aiougds.__all__ == _public.__all__

@@ -52,6 +52,7 @@ class Alike:
             found = [index[key] for key, _ in items]
             (nbytes,) = set(map(columns.lengths.__getitem__, found))
             pool = slots.fitting(nbytes)
+            # typed: what is no slice raises AttributeError
             (reg,) = {into._reg for _, into in items}  # type: ignore[attr-defined]
             sizes = {into.nbytes for _, into in items}  # type: ignore[attr-defined]
             starts = [into._start for _, into in items]  # type: ignore[attr-defined]

@@ -284,6 +284,7 @@ class Journal:
         for entry in commit.entries:
             if type(entry) is int:
                 self._owner.freed(entry)
+            # typed: not an int, so an entry
             elif not entry.seen:  # type: ignore[union-attr]
                 self._owner.published(entry)  # type: ignore[arg-type]
         self._owner.committed()

@@ -40,6 +40,7 @@ async def for_a_call(ns: Namespace, buf: object) -> AsyncGenerator[Registration]
     What the device may still touch afterwards stays mapped until it is done, and the
     operation's own failure is what is raised.
     """
+    # typed: register refuses what it cannot take
     reg = ns.register(buf)  # type: ignore[arg-type]
     if reg.memory.found_by_address:
         # It goes when this call ends: nobody else is to find and use it.

@@ -41,6 +41,7 @@ FULL: Final = (
     Cell("6.12", True, "adaptive", "asyncio"),
 )
 ROWS: Final[tuple[Cell, ...]] = FULL + tuple(
+    # typed: the columns are in the order of the fields
     Cell(*row)  # type: ignore[arg-type]
     for row in pairwise((KERNELS, (False, True), MODES, LOOPS), start=FULL)
 )

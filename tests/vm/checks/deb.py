@@ -50,18 +50,18 @@ def configure_key(ground: Ground) -> None:
         file.write(f"mok_signing_key={key}\nmok_certificate={certificate}\n")
 
 
-@check(limit_s=600)
+@check(limit_s=1500)
 def installing_builds_signs_and_loads(ground: Ground) -> None:
     """``dpkg -i`` is all it takes, where headers are."""
     release = ground.plan["release"]
     lay_headers()
     lay_build_folder(release)
     dkms = ground.plan["packages"]["dkms"]
-    ground.run("dpkg", "--force-depends", "-i", dkms, timeout_s=200)
+    ground.run("dpkg", "--force-depends", "-i", dkms, timeout_s=400)
     configure_key(ground)
     build = str(ROOT / "kmod" / "package" / "build.py")
     made = ground.run(sys.executable, build, "/run/tmp").strip()
-    ground.run("dpkg", "-i", made, timeout_s=500)
+    ground.run("dpkg", "-i", made, timeout_s=1400)
     status = ground.run("dkms", "status", "-m", "ugds_drv")
     assert f"{release}, x86_64: installed" in status
     assert LOADED.exists()
