@@ -67,6 +67,7 @@ class EmuOptions:
     create: bool
     namespaces: tuple[EmuNamespace, ...]
     readonly: bool = False
+    direct: bool = False
     nodata: bool = False
     vwc: bool = True
     wrr: bool = False
@@ -123,7 +124,9 @@ _NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "window": (0, 4096),
     "seed": (0, (1 << 64) - 1),
 }
-_SWITCHES: Final = ("readonly", "vwc", "shadow", "step", "coalescing", "awake")
+_SWITCHES: Final = (
+    "readonly", "direct", "vwc", "shadow", "step", "coalescing", "awake",
+)  # fmt: skip
 _TIME_OPTIONS: Final = {
     "latency": "latency_ns",
     "latency_per_kib": "latency_per_kib_ns",
@@ -321,7 +324,14 @@ def parse_emu(address: Address) -> EmuOptions:
                 f"{suggest(name, EMU_OPTIONS)}"
             )
     cpus = os.cpu_count() or 1
-    values: dict[str, object] = {"threads": min(8, max(min(4, cpus), cpus // 2))}
+    direct = _switch(given.get("direct", "0"), "direct")
+    if direct and not address.path:
+        raise AddressError(
+            "direct=1 is of a file, and a namespace in memory has none; name a file"
+        )
+    # Each of them waits for the disk: as many as it takes to keep that busy.
+    threads = 8 if direct else min(8, max(min(4, cpus), cpus // 2))
+    values: dict[str, object] = {"threads": threads}
     values |= {n: _number(given[n], n) for n in _NUMBERS if n in given}
     values |= {n: _switch(given[n], n) for n in _SWITCHES if n in given}
     values |= parse_lies(given)

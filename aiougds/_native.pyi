@@ -72,6 +72,7 @@ class Lib:
     UGDS_EMU_WRR: Final[int]
     UGDS_EMU_DBBUF: Final[int]
     UGDS_EMU_STEP: Final[int]
+    UGDS_EMU_DIRECT: Final[int]
     UGDS_EMU_NO_COALESCE: Final[int]
     UGDS_EMU_AWAKE: Final[int]
     UGDS_EMU_MAX_NS: Final[int]

@@ -64,6 +64,7 @@ _log: Final = logging.getLogger("aiougds.open")
 EMU_SWITCHES: Final = {
     "create": lib.UGDS_EMU_CREATE,
     "readonly": lib.UGDS_EMU_READONLY,
+    "direct": lib.UGDS_EMU_DIRECT,
     "nodata": lib.UGDS_EMU_NODATA,
     "vwc": lib.UGDS_EMU_VWC,
     "wrr": lib.UGDS_EMU_WRR,

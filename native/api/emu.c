@@ -21,6 +21,7 @@ int ugds_open_emu(const struct ugds_emu_params *u, const struct ugds_open_params
 		.readonly = u->flags & UGDS_EMU_READONLY,
 		.create = u->flags & UGDS_EMU_CREATE,
 		.nodata = u->flags & UGDS_EMU_NODATA,
+		.direct = u->flags & UGDS_EMU_DIRECT,
 		.vwc = u->flags & UGDS_EMU_VWC,
 		.wrr = u->flags & UGDS_EMU_WRR,
 		.dbbuf = u->flags & UGDS_EMU_DBBUF,

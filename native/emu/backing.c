@@ -20,7 +20,7 @@ int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *
 	int rc;
 
 	memset(ns, 0, sizeof(*ns));
-	ns->fd = -1;
+	ns->fd = ns->direct_fd = -1;
 	atomic_init(&ns->nsid, n->nsid);
 	ns->id = n->nsid;
 	ns->shift = (uint8_t)__builtin_ctz(n->lba_bytes);
@@ -63,7 +63,9 @@ void emu_backing_close(struct emu_ns *ns)
 		flock(ns->fd, LOCK_UN);
 		close(ns->fd);
 	}
-	ns->fd = -1;
+	if (ns->direct_fd >= 0)
+		close(ns->direct_fd);
+	ns->fd = ns->direct_fd = -1;
 	emu_memory_free(ns);
 }
 
@@ -72,7 +74,9 @@ void emu_fork_child(struct emu_ctrl *e)
 	for (uint32_t i = 0; i < e->nr_ns; i++) {
 		if (e->ns[i].fd >= 0)
 			close(e->ns[i].fd);
-		e->ns[i].fd = -1;
+		if (e->ns[i].direct_fd >= 0)
+			close(e->ns[i].direct_fd);
+		e->ns[i].fd = e->ns[i].direct_fd = -1;
 	}
 }
 
@@ -91,22 +95,65 @@ static void advance(struct iovec **iov, uint32_t *nr, size_t n)
 	}
 }
 
+/* Which descriptor a transfer goes through: what O_DIRECT does not take goes through the page cache. */
+static int which_fd(const struct emu_ns *ns, uint64_t off, const struct iovec *iov, uint32_t nr)
+{
+	uint64_t odd = off;
+
+	if (likely(ns->direct_fd < 0))
+		return ns->fd;
+	for (uint32_t i = 0; i < nr; i++)
+		odd |= (uintptr_t)iov[i].iov_base | iov[i].iov_len;
+	return odd & (ns->direct_align - 1) ? ns->fd : ns->direct_fd;
+}
+
+/* A disk that begins when it is flushed has had nothing to do until then. So it is told to, every so often; that waits for
+ * nothing that is written. Large writes only: what lies between them goes along. */
+static void begin_writing(struct emu_ns *ns, uint64_t off, uint64_t nbytes)
+{
+	uint64_t first, end;
+	bool now;
+
+	if (!ns->ahead || nbytes < EMU_AHEAD_LEAST)
+		return;
+	emu_lock(&ns->ahead_lock);
+	if (!ns->ahead_bytes) {
+		ns->ahead_first = off;
+		ns->ahead_end = off;
+	}
+	ns->ahead_first = first = min_u64(ns->ahead_first, off);
+	ns->ahead_end = end = max_u64(ns->ahead_end, off + nbytes);
+	ns->ahead_bytes += nbytes;
+	now = ns->ahead_bytes >= EMU_AHEAD_BYTES;
+	if (now)
+		ns->ahead_bytes = 0;
+	emu_unlock(&ns->ahead_lock);
+	if (now)
+		sync_file_range(ns->fd, (off_t)first, (off_t)(end - first), SYNC_FILE_RANGE_WRITE);
+}
+
 int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
 		     bool nowait)
 {
 	int flags = nowait && !ns->memory_like ? RWF_NOWAIT : 0;
+	int fd;
 
 	if (ns->fd < 0) {
 		for (uint32_t i = 0; i < nr; off += iov[i++].iov_len)
 			emu_memory_read(ns, off, iov[i].iov_base, iov[i].iov_len);
 		return 0;
 	}
+	fd = which_fd(ns, off, iov, nr);
 	while (nbytes) {
-		ssize_t n = preadv2(ns->fd, iov, (int)nr, (off_t)off, flags);
+		ssize_t n = preadv2(fd, iov, (int)nr, (off_t)off, flags);
 
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
+			if (errno == EINVAL && fd != ns->fd) { /* behind a short read, at the file's end */
+				fd = ns->fd;
+				continue;
+			}
 			return errno == EOPNOTSUPP ? -EAGAIN : -errno;
 		}
 		if (!n) {
@@ -125,25 +172,33 @@ int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_
 int emu_backing_write(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
 		      bool dsync)
 {
-	int rc = 0;
+	const uint64_t first = off, whole = nbytes;
+	int rc = 0, fd;
 
 	if (ns->fd < 0) {
 		for (uint32_t i = 0; i < nr && !rc; off += iov[i++].iov_len)
 			rc = emu_memory_write(ns, off, iov[i].iov_base, iov[i].iov_len);
 		return rc;
 	}
+	fd = which_fd(ns, off, iov, nr);
 	while (nbytes) {
-		ssize_t n = pwritev2(ns->fd, iov, (int)nr, (off_t)off, dsync ? RWF_DSYNC : 0);
+		ssize_t n = pwritev2(fd, iov, (int)nr, (off_t)off, dsync ? RWF_DSYNC : 0);
 
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
+			if (errno == EINVAL && fd != ns->fd) { /* behind a short write */
+				fd = ns->fd;
+				continue;
+			}
 			return -errno;
 		}
 		off += (uint64_t)n;
 		nbytes -= (uint64_t)n;
 		advance(&iov, &nr, (size_t)n);
 	}
+	if (!dsync && fd == ns->fd)
+		begin_writing(ns, first, whole);
 	return 0;
 }
 

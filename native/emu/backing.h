@@ -9,7 +9,11 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "emu/lock.h"
+
 #define EMU_MEMORY_CHUNK (2ull << 20)
+#define EMU_AHEAD_LEAST (32ull << 10) /* a write that is worth it */
+#define EMU_AHEAD_BYTES (2ull << 20) /* of these, before the disk is told to begin */
 
 struct emu_params;
 
@@ -25,6 +29,11 @@ struct emu_ns {
 	bool nowait; /* RWF_NOWAIT works */
 	bool memory_like; /* tmpfs: never waits for a device */
 	int fd; /* -1: memory */
+	int direct_fd; /* the same file with O_DIRECT; -1: through the page cache only */
+	uint32_t direct_align; /* of memory, offsets and lengths that it takes */
+	bool ahead; /* the disk is told to begin with what was written before it is flushed */
+	struct emu_lock ahead_lock;
+	uint64_t ahead_first, ahead_end, ahead_bytes; /* written since it was told last */
 	uint32_t metadata_bytes;
 	_Atomic uint32_t tail_bytes; /* of a last, partial block: reads as zeros beyond, is not written */
 	_Atomic uint64_t nr_blocks;

@@ -40,6 +40,7 @@ struct emu_params {
 	const char *path; /* NULL: memory. Namespace 2 and on: PATH.ns<ID> */
 	bool readonly;
 	bool create; /* make a file that is missing (nbytes long, sparse) */
+	bool direct; /* files are opened with O_DIRECT */
 	bool nodata; /* data=none: PRPs are walked, no bytes move */
 	bool vwc; /* volatile write cache present */
 	bool wrr; /* CAP.AMS offers weighted round robin */

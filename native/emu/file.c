@@ -130,6 +130,15 @@ static int check_length(const struct emu_params *p, const char *path, uint64_t w
 			    strerror(error));
 			return -error;
 		}
+		/* Direct writes to holes go one at a time. Where there is no fallocate they just do. */
+		if (p->direct && fallocate(ns->fd, 0, 0, (off_t)want) && errno == ENOSPC) {
+			SAY("%s cannot have %llu bytes: the file system is full; give a smaller size, or "
+			    "leave out "
+			    "direct=1 for a sparse file",
+			    path, (unsigned long long)want);
+			unlink(path);
+			return -ENOSPC;
+		}
 		return 0;
 	}
 	if (!ns->nbytes) {
@@ -157,6 +166,29 @@ static void probe_nowait(struct emu_ns *ns)
 	ns->nowait = preadv2(ns->fd, &iov, 1, 0, RWF_NOWAIT) >= 0 || errno == EAGAIN;
 }
 
+/* A descriptor of its own: what cannot be transferred directly still goes through the other. */
+static int open_direct(const struct emu_params *p, const char *path, struct emu_ns *ns, char *err,
+		       size_t err_len)
+{
+	struct statx st;
+	int rc;
+
+	ns->direct_fd = open(path, (p->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_DIRECT);
+	if (ns->direct_fd < 0) {
+		rc = -errno;
+		SAY("%s cannot be opened with O_DIRECT (%s); leave out direct=1, or use a file system that "
+		    "has it",
+		    path, strerror(-rc));
+		return rc;
+	}
+	ns->direct_align = 4096;
+	if (!statx(ns->direct_fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) && st.stx_mask & STATX_DIOALIGN &&
+	    st.stx_dio_offset_align)
+		ns->direct_align = st.stx_dio_mem_align > st.stx_dio_offset_align ? st.stx_dio_mem_align
+										  : st.stx_dio_offset_align;
+	return 0;
+}
+
 int emu_file_open(const struct emu_params *p, const char *path, uint64_t want_bytes, uint32_t lba_bytes,
 		  struct emu_ns *ns, char *err, size_t err_len)
 {
@@ -181,6 +213,8 @@ int emu_file_open(const struct emu_params *p, const char *path, uint64_t want_by
 		}
 	} else {
 		rc = check_length(p, path, want_bytes, lba_bytes, ns, err, err_len);
+		if (!rc && p->direct)
+			rc = open_direct(p, path, ns, err, err_len);
 	}
 	if (rc) {
 		close(ns->fd);
@@ -188,5 +222,8 @@ int emu_file_open(const struct emu_params *p, const char *path, uint64_t want_by
 		return rc;
 	}
 	probe_nowait(ns);
+	ns->ahead = !ns->memory_like;
+	/* it would wait for the disk */
+	ns->nowait &= ns->direct_fd < 0;
 	return 0;
 }

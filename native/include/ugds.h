@@ -73,6 +73,7 @@ struct ugds_open_params {
 #define UGDS_EMU_FAKE_VS 0x80
 #define UGDS_EMU_NO_COALESCE 0x100 /* Interrupt Coalescing is refused */
 #define UGDS_EMU_AWAKE 0x200 /* a device thread never sleeps */
+#define UGDS_EMU_DIRECT 0x400 /* O_DIRECT */
 #define UGDS_EMU_MAX_NS 32
 
 #define UGDS_GARBLE_ZEROS 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from helpers.model import PAGE, pattern
 from helpers.other import write_and_end
 from helpers.world import MIB, World
 
-from aiougds import MediaError, RangeError
+from aiougds import AddressError, MediaError, RangeError
 
 
 @pytest.mark.few
@@ -129,3 +130,90 @@ async def test_a_cold_file(world: World, tmp_path: Path) -> None:
         for number in random.Random(8).sample(range(1024), 64):
             await ns.read(reg, offset=number * PAGE)
             assert reg.view == data[number * PAGE : (number + 1) * PAGE]
+
+
+def is_cached(path: Path) -> bool:
+    """Whether the page cache has the first block."""
+    with path.open("rb") as file:
+        try:
+            return os.preadv(file.fileno(), [bytearray(PAGE)], 0, os.RWF_NOWAIT) > 0
+        except BlockingIOError:
+            return False
+
+
+def has_direct(folder: Path) -> bool:
+    """Whether files there can be read past the page cache."""
+    path = folder / "probe"
+    path.write_bytes(bytes(PAGE))
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return not is_cached(path)
+
+
+async def test_direct_goes_past_the_page_cache(world: World, tmp_path: Path) -> None:
+    """Memory that O_DIRECT does not take, and ends of files, go through it."""
+    if not has_direct(tmp_path):
+        pytest.skip("the file system has no O_DIRECT")
+    path = tmp_path / "file"
+    emu: dict[str, object] = {"size": "3MiB", "direct": 1}
+    async with world.open(path, emu=emu) as ns, ns.allocate(3 * MIB) as reg:
+        assert path.stat().st_blocks * 512 >= 3 * MIB, "it is allocated"
+        reg.view[:] = pattern(3 * MIB, 1)
+        await ns.write(reg, offset=0)
+        await ns.flush()
+        reg.view[:] = bytes(3 * MIB)
+        await ns.read(reg, offset=0)
+        assert not is_cached(path)  # asked once: asking begins to read it
+        assert reg.view == pattern(3 * MIB, 1)
+        # Each of these is in pieces whose addresses are multiples of four.
+        await ns.write(reg[4 : 4 + 5 * PAGE], offset=PAGE)
+        await ns.read(reg[8 : 8 + 5 * PAGE], offset=PAGE)
+        assert reg.view[8 : 8 + 5 * PAGE] == pattern(3 * MIB, 1)[4 : 4 + 5 * PAGE]
+    whole = bytearray(pattern(3 * MIB, 1))
+    whole[PAGE : 6 * PAGE] = pattern(3 * MIB, 1)[4 : 4 + 5 * PAGE]
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("length", [511, 4097, MIB + 700])
+async def test_direct_reads_any_length(
+    world: World, tmp_path: Path, length: int
+) -> None:
+    if not has_direct(tmp_path):
+        pytest.skip("the file system has no O_DIRECT")
+    path = tmp_path / "file"
+    path.write_bytes(pattern(length, 1))
+    async with (
+        world.open(path, emu={"direct": 1}, readonly=True) as ns,
+        ns.allocate(-(-ns.size // PAGE) * PAGE) as reg,
+    ):
+        await ns.read(reg[: ns.size], offset=0)
+        assert reg.view[:length] == pattern(length, 1)
+        assert not any(reg.view[length : ns.size])
+
+
+async def test_memory_is_not_direct(world: World) -> None:
+    with pytest.raises(AddressError, match="direct=1"):
+        async with world.opening("emu:?size=1MiB&direct=1"):
+            pass
+
+
+async def test_much_that_is_written_is_on_its_way_early(
+    world: World, tmp_path: Path
+) -> None:
+    """It is told to begin while more is written, by several threads; all is there."""
+    path = tmp_path / "file"
+    async with (
+        world.open(path, emu={"size": "24MiB", "threads": 4}) as ns,
+        ns.allocate(24 * MIB) as reg,
+    ):
+        reg.view[:] = pattern(24 * MIB, 3)
+        pieces = [(reg[at : at + MIB], at) for at in range(0, 24 * MIB, MIB)]
+        random.Random(4).shuffle(pieces)
+        await ns.write_many(pieces)
+        await ns.flush()
+    assert path.read_bytes() == pattern(24 * MIB, 3)
