@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, cast
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
+_HUGE: Final = 2 << 20
+_MADV_COLLAPSE: Final = 25
 _DIRECT: Final = 4  # addresses that a device takes are multiples of it
 
 
@@ -94,7 +98,12 @@ class HostedStore:
     # ---- memory ----
 
     def register_arena(self, memory: memoryview, ptr: int) -> None:
-        """Register the host's memory once, so that no transfer pins any of it."""
+        """Register the host's memory once, so that no transfer pins any of it.
+
+        In huge pages, if the kernel has some: a page is an entry of every list that a
+        device, or the kernel's block layer, goes through.
+        """
+        use_huge_pages(ptr, memory.nbytes)
 
         async def register() -> None:
             self._arena = await self.store.register(memory)
@@ -134,6 +143,18 @@ def _layout(options: StoreOptions) -> chunks.Layout | None:
 def memory_at(ptr: int, nbytes: int) -> memoryview:
     """Return a host's memory, which the host keeps alive, as bytes."""
     return memoryview((ctypes.c_ubyte * nbytes).from_address(ptr)).cast("B")
+
+
+def use_huge_pages(ptr: int, nbytes: int) -> bool:
+    """Ask for huge pages below memory, which keeps what is in it; True: it has them."""
+    first, end = -(-ptr // _HUGE) * _HUGE, (ptr + nbytes) // _HUGE * _HUGE
+    if first >= end or not sys.platform.startswith("linux"):
+        return False
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    if madvise(first, end - first, mmap.MADV_HUGEPAGE):
+        return False
+    return not madvise(first, end - first, _MADV_COLLAPSE)  # Linux 6.1
 
 
 def is_direct(ptr: int) -> bool:

@@ -44,8 +44,9 @@ class Disk:
     """A namespace as the store uses it."""
 
     __slots__ = (
-        "_blocks", "_resets", "_stuck", "_views", "_waiting", "closed", "extra",
-        "fua", "gets", "home", "ns", "puts", "store", "superblock", "yielding",
+        "_blocks", "_resets", "_stuck", "_views", "_waiting", "closed", "command_bytes",
+        "extra", "fua", "gets", "home", "ns", "puts", "store", "superblock",
+        "yielding",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +69,7 @@ class Disk:
         self.home = home
         # Without a volatile cache what has completed is durable.
         self.fua = ns.controller.capabilities.volatile_write_cache
+        self.command_bytes: int = ns._device.info().max_transfer
         count = arena.nbytes // BLOCK
         view = arena.view
         self._views = [view[i * BLOCK : (i + 1) * BLOCK] for i in range(count)]

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Final
 from aiougds._errors import BatchError, UGDSError
 from aiougds._pinned import PinnedMemory
 from aiougds.store._gets import READ, Reading, get_one, release
+from aiougds.store._lanes import PART_BYTES, in_lanes, parts_of
 from aiougds.store._layout import BLOCK
-from aiougds.store._memory import is_aligned, registered
+from aiougds.store._memory import (
+    Summed,
+    check_summable,
+    checksums,
+    is_aligned,
+    registered,
+)
+from aiougds.store._pieces import equal_pieces, in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,18 +89,37 @@ class Alike:
         held = shard.hold_all(self._slots)
         failed = False
         results: list[int | UGDSError]
+        disk = shard.disk
+        offsets, starts, pieces = self._offsets, self._starts, 1
+        if nbytes > disk.command_bytes:
+            lba = disk.superblock.lba_bytes
+            pieces = equal_pieces(nbytes, disk.command_bytes, lba)
+            steps = range(0, nbytes, nbytes // pieces)
+            offsets = [at + step for at in offsets for step in steps]
+            starts = [at + step for at in starts for step in steps]
         try:
-            results = list(
-                await shard.disk.gets.read_many(
-                    self._reg,
-                    offsets=array("q", self._offsets),
-                    nbytes=nbytes,
-                    buf_offsets=array("q", self._starts),
-                    timeout_s=clock.left(),
-                )
+            done = await disk.gets.read_many(
+                self._reg,
+                offsets=array("q", offsets),
+                nbytes=nbytes // pieces,
+                buf_offsets=array("q", starts),
+                timeout_s=clock.left(),
             )
+            results = list(done) if pieces == 1 else [nbytes] * count
         except BatchError as error:
             failed, results = True, list(error.results)
+            if pieces > 1:
+                results = [
+                    next(
+                        (
+                            one
+                            for one in results[at : at + pieces]
+                            if isinstance(one, UGDSError)
+                        ),
+                        nbytes,
+                    )
+                    for at in range(0, pieces * count, pieces)
+                ]
         except UGDSError as error:
             failed, results = True, []
             results.extend(error for _ in range(count))
@@ -141,8 +168,17 @@ async def get_many(
                 together.append((index, reading))
             except UGDSError as error:
                 results[index] = error
-        for first in range(0, len(together), AT_ONCE):
-            await _together(shard, together[first : first + AT_ONCE], results, clock)
+        if together:
+            kinds = shard.slots.columns.kinds
+            # What has a checksum is compared while the next ones are read.
+            summed = any(kinds[reading.slot] for _, reading in together)
+            parts = parts_of(
+                together,
+                (reading.length for _, reading in together),
+                most=AT_ONCE,
+                most_bytes=PART_BYTES if summed else None,
+            )
+            await in_lanes(parts, lambda part: _together(shard, part, results, clock))
         while together:
             release(shard, together.pop()[1])
         for index, key, into in alone:
@@ -160,10 +196,13 @@ async def get_many(
 
 async def _together(
     shard: Shard,
-    readings: list[tuple[int, Reading]],
+    readings: Sequence[tuple[int, Reading]],
     results: list[int | UGDSError],
     clock: Clock,
 ) -> None:
+    most = shard.disk.command_bytes
+    for _, reading in readings:
+        reading.requests = in_pieces(reading.requests, most)
     requests = [one for _, reading in readings for one in reading.requests]
     outcomes: tuple[int | UGDSError, ...] = ()
     try:
@@ -175,12 +214,38 @@ async def _together(
             results[index] = error
         return
     at = 0
+    good: list[tuple[int, Reading]] = []
+    summed: list[tuple[int, Reading, Summed]] = []
     for index, reading in readings:
         count = len(reading.requests)
         mine = outcomes[at : at + count] if outcomes else ()
         at += count
         failed = next((one for one in mine if isinstance(one, UGDSError)), None)
+        if failed is not None:
+            results[index] = failed
+            continue
         try:
-            results[index] = await reading.end(shard) if failed is None else failed
+            await reading.take_tail(shard)
+            wanted = reading.summed(shard)
+            if wanted is None:
+                good.append((index, reading))
+            else:
+                check_summable(reading.target)
+                summed.append((index, reading, wanted))
+        except UGDSError as error:
+            results[index] = error
+    for index, reading in good:
+        results[index] = reading.end(shard, None)
+    if not summed:
+        return
+    try:
+        found = await checksums(shard.disk.home, [one for _, _, one in summed])
+    except UGDSError as error:  # a kind whose library is missing
+        for index, _, _ in summed:
+            results[index] = error
+        return
+    for (index, reading, _), value in zip(summed, found, strict=True):
+        try:
+            results[index] = reading.end(shard, value)
         except UGDSError as error:
             results[index] = error

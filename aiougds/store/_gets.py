@@ -10,7 +10,8 @@ from aiougds._transfer import refuse_as_target
 from aiougds.store._errors import ChunkCorruptError, ChunkNotFoundError
 from aiougds.store._layout import BLOCK
 from aiougds.store._memory import (
-    checksum,
+    Summed,
+    checksums,
     copy_in,
     for_a_call,
     is_aligned,
@@ -85,29 +86,40 @@ class Reading:
             place = at + BLOCK + self.length - self.tail
             self.requests.append((block[0][:lba], place))
 
-    async def end(self, shard: Shard) -> int:
-        """Copy what was read beside, and look whether it is what was put."""
-        if self.block is not None:
-            view, tail = self.block[1], self.tail
-            part = view[:tail]
-            if self.in_header:
-                header = read_header(view)
-                if header is None or (header.generation, header.key) != (
-                    self.gen,
-                    self.key,
-                ):
-                    raise self._corrupt(shard, "its header is not of this chunk")
-                part = view[BLOCK - tail :]
-            shard.counts.tail_bytes += tail
-            await copy_in(shard.disk.home, self.target, self.length - tail, part)
+    async def take_tail(self, shard: Shard) -> None:
+        """Copy what was read beside, if it is of this chunk."""
+        if self.block is None:
+            return
+        view, tail = self.block[1], self.tail
+        part = view[:tail]
+        if self.in_header:
+            header = read_header(view)
+            if header is None or (header.generation, header.key) != (
+                self.gen,
+                self.key,
+            ):
+                raise self._corrupt(shard, "its header is not of this chunk")
+            part = view[BLOCK - tail :]
+        shard.counts.tail_bytes += tail
+        await copy_in(shard.disk.home, self.target, self.length - tail, part)
+
+    def summed(self, shard: Shard) -> Summed | None:
+        """Return what to compute a checksum of; None: it has none."""
         columns = shard.slots.columns
         kind = columns.kinds[self.slot]
-        if kind and columns.gens[self.slot] == self.gen:
-            found = await checksum(
-                shard.disk.home, kind, self.key, self.gen, self.target, self.length
-            )
-            if found != columns.sums[self.slot] and columns.gens[self.slot] == self.gen:
-                raise self._corrupt(shard, "its checksum is wrong")
+        if not kind or columns.gens[self.slot] != self.gen:
+            return None
+        return Summed(kind, self.key, self.gen, self.target, self.length)
+
+    def end(self, shard: Shard, found: int | None) -> int:
+        """Count it, if its checksum is what it was when it was put."""
+        columns = shard.slots.columns
+        if (
+            found is not None
+            and found != columns.sums[self.slot]
+            and columns.gens[self.slot] == self.gen
+        ):
+            raise self._corrupt(shard, "its checksum is wrong")
         shard.counts.hits += 1
         shard.counts.get_bytes += self.length
         return self.length
@@ -149,7 +161,12 @@ async def _get(shard: Shard, reading: Reading, clock: Clock) -> int:
         else:  # the engine copies what no device can reach
             for memory, at in requests:
                 await disk.gets.read(memory, offset=at, timeout_s=left)
-        return await reading.end(shard)
+        await reading.take_tail(shard)
+        summed = reading.summed(shard)
+        if summed is None:
+            return reading.end(shard, None)
+        (found,) = await checksums(disk.home, [summed])
+        return reading.end(shard, found)
     except BatchError as error:
         raise error.exceptions[0] from None
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiougds._errors import CapabilityError
 from aiougds._ffi import ffi
@@ -15,10 +15,13 @@ from aiougds.store._checksum import INLINE_BYTES, compute, seed
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from typing_extensions import Buffer
+
     from aiougds._device import Device
     from aiougds._home import Home
     from aiougds._namespace import Namespace
     from aiougds._registration import Registration
+    from aiougds.store._checksum import Compute
 
 
 def registered(
@@ -84,23 +87,37 @@ async def copy_in(
         await home.off_loop(lambda: memory.copy_in(start, pointer, nbytes))
 
 
-async def checksum(
-    home: Home,
-    kind: int,
-    key: bytes,
-    gen: int,
-    memory: PinnedMemory | RegistrationSlice,
-    nbytes: int,
-) -> int:
-    """Return the checksum of the first bytes; of many, in a thread."""
-    whole = memory._reg.memory
-    if not whole.host:
+class Summed(NamedTuple):
+    """A chunk in a caller's memory, whose checksum is wanted."""
+
+    kind: int
+    key: bytes
+    gen: int
+    memory: PinnedMemory | RegistrationSlice
+    nbytes: int
+
+
+def check_summable(memory: PinnedMemory | RegistrationSlice) -> None:
+    """Raise CapabilityError for memory that the processor does not read."""
+    if not memory._reg.memory.host:
         raise CapabilityError(
             "memory of a GPU has no checksum: the host would have to copy it; open "
             "the store with checksum=None, or put from host memory"
         )
-    function, first = compute(kind), seed(key, gen)
-    data = ffi.buffer(ffi.cast("char *", whole.ptr + memory._start), nbytes)
-    if nbytes <= INLINE_BYTES:
-        return function(data, first)
-    return await home.off_loop(lambda: function(data, first))
+
+
+async def checksums(home: Home, chunks: list[Summed]) -> list[int]:
+    """Return their checksums; of many bytes, in a thread."""
+    todo: list[tuple[Compute, int, Buffer]] = []
+    for kind, key, gen, memory, nbytes in chunks:
+        check_summable(memory)
+        address = memory._reg.memory.ptr + memory._start
+        data = ffi.buffer(ffi.cast("char *", address), nbytes)
+        todo.append((compute(kind), seed(key, gen), data))
+
+    def work() -> list[int]:
+        return [function(data, first) for function, first, data in todo]
+
+    if sum(chunk.nbytes for chunk in chunks) <= INLINE_BYTES:
+        return work()
+    return await home.off_loop(work)

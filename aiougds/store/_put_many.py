@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import BatchError, BrokenError, UGDSError
 from aiougds.store._entries import Put
-from aiougds.store._memory import is_aligned, registered
+from aiougds.store._lanes import PART_BYTES, in_lanes, parts_of
+from aiougds.store._memory import checksums, is_aligned, registered
+from aiougds.store._pieces import in_pieces
 from aiougds.store._puts import (
     LAZY_MOST,
     LAZY_RECORDS,
@@ -69,6 +71,8 @@ class _Group:
             put = Put(key, slot, shard.next_gen(), source.nbytes)
             writing = Writing(put, source)
             await writing.prepare(shard, pool, block)
+            if not put.kind:
+                writing.seal(0)
         except BaseException:
             if writing is not None:
                 writing.give_blocks(disk)
@@ -91,6 +95,9 @@ class _Group:
         try:
             good = await self._write(members)
             for writing in good:
+                writing.give_blocks(shard.disk)
+                shard.counts.puts += 1
+                shard.counts.put_bytes += writing.put.length
                 shard.journal.put(writing.put)
             await self._finish([writing.put for writing in good])
         except UGDSError as error:
@@ -106,14 +113,18 @@ class _Group:
 
     async def _write(self, members: list[tuple[int, Writing]]) -> list[Writing]:
         """Write them; return those that could be."""
-        shard, disk, journal = self._shard, self._shard.disk, self._shard.journal
-        requests = [one for _, writing in members for one in writing.requests]
-        outcomes: Sequence[int | UGDSError] = ()
+        shard, journal = self._shard, self._shard.journal
+        good: list[Writing] = []
+        # A part's checksums are computed while the one before is written.
+        parts = parts_of(
+            members,
+            (writing.put.length for _, writing in members),
+            most=AT_ONCE,
+            most_bytes=PART_BYTES if shard.kind else None,
+        )
         journal.writing += 1
         try:
-            await shard.writer().write_many(requests, timeout_s=self._clock.left())
-        except BatchError as error:
-            outcomes = error.results
+            await in_lanes(parts, lambda part: self._write_part(part, good))
         except BaseException as error:
             if isinstance(error, BrokenError):
                 journal.fail(error)
@@ -121,7 +132,28 @@ class _Group:
             raise
         finally:
             journal.writing -= 1
-        good: list[Writing] = []
+        if len(good) < len(members):
+            written = set(map(id, good))
+            self._give_back([one for _, one in members if id(one) not in written])
+        return good
+
+    async def _write_part(
+        self, members: Sequence[tuple[int, Writing]], good: list[Writing]
+    ) -> None:
+        shard, disk, journal = self._shard, self._shard.disk, self._shard.journal
+        if shard.kind:
+            summed = [writing.summed() for _, writing in members]
+            found = await checksums(disk.home, summed)
+            for (_, writing), value in zip(members, found, strict=True):
+                writing.seal(value)
+        for _, writing in members:
+            writing.requests = in_pieces(writing.requests, disk.command_bytes)
+        requests = [one for _, writing in members for one in writing.requests]
+        outcomes: Sequence[int | UGDSError] = ()
+        try:
+            await shard.writer().write_many(requests, timeout_s=self._clock.left())
+        except BatchError as error:
+            outcomes = error.results
         at = 0
         for index, writing in members:
             count = len(writing.requests)
@@ -129,16 +161,11 @@ class _Group:
             at += count
             failed = next((one for one in mine if isinstance(one, UGDSError)), None)
             if failed is None:
-                writing.give_blocks(disk)
                 good.append(writing)
-                shard.counts.puts += 1
-                shard.counts.put_bytes += writing.put.length
                 continue
             if isinstance(failed, BrokenError):
                 journal.fail(failed)
             self._results[index] = failed
-            self._give_back([writing])
-        return good
 
     async def _finish(self, puts: list[Put]) -> None:
         shard, journal = self._shard, self._shard.journal

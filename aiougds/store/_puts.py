@@ -10,7 +10,9 @@ from aiougds.store._entries import Put
 from aiougds.store._errors import ChunkTooLargeError
 from aiougds.store._layout import BLOCK
 from aiougds.store._memory import (
-    checksum,
+    Summed,
+    check_summable,
+    checksums,
     copy_out,
     for_a_call,
     is_aligned,
@@ -48,36 +50,27 @@ def no_room(shard: Shard, nbytes: int) -> ChunkTooLargeError:
 class Writing:
     """A chunk whose bytes are to be written, and what it borrows for that."""
 
-    __slots__ = ("blocks", "put", "requests", "source")
+    __slots__ = ("_in_header", "blocks", "put", "requests", "source")
 
     def __init__(self, put: Put, source: Source) -> None:
+        self._in_header = 0  # bytes of the tail that are at the end of the header
         self.put = put
         self.source = source
         self.blocks: list[Block] = []
         self.requests: list[tuple[Source, int]] = []
 
     async def prepare(self, shard: Shard, pool: Pool, block: Block) -> None:
-        """Make the header, copy the tail, and list what is to be written where."""
+        """Copy the tail, and list what is to be written where."""
         disk, put, source = shard.disk, self.put, self.source
         self.blocks.append(block)
         at = pool.at(put.slot)
         length = put.length
         tail = length % disk.superblock.lba_bytes
         in_header = tail_fits(put.key, tail)
-        if shard.kind:
-            put.kind = shard.kind
-            put.checksum = await checksum(
-                disk.home, put.kind, put.key, put.gen, source, length
-            )
-        write_header(
-            block[1],
-            put.gen,
-            length,
-            put.checksum,
-            put.kind,
-            put.key,
-            tail if in_header else 0,
-        )
+        self._in_header = tail if in_header else 0
+        put.kind = shard.kind
+        if put.kind:
+            check_summable(source)
         requests = self.requests
         requests.append((block[0], at))
         if not tail:
@@ -95,6 +88,25 @@ class Writing:
         await copy_out(disk.home, source, whole, other[1][:tail])
         lba = disk.superblock.lba_bytes
         requests.append((other[0][:lba], at + BLOCK + whole))
+
+    def summed(self) -> Summed:
+        """Return what to compute the checksum of."""
+        put = self.put
+        return Summed(put.kind, put.key, put.gen, self.source, put.length)
+
+    def seal(self, checksum: int) -> None:
+        """Make the header: nothing else is left to be known."""
+        put = self.put
+        put.checksum = checksum
+        write_header(
+            self.blocks[0][1],
+            put.gen,
+            put.length,
+            checksum,
+            put.kind,
+            put.key,
+            self._in_header,
+        )
 
     def give_blocks(self, disk: Disk, *, stuck: bool = False) -> None:
         """Give back what was borrowed."""
@@ -164,6 +176,10 @@ async def _put(
         block = disk.try_block() or await disk.block(clock)
         if length > SMALL_BYTES or shard.kind or length % disk.superblock.lba_bytes:
             await writing.prepare(shard, pool, block)
+            found = 0
+            if put.kind:
+                (found,) = await checksums(disk.home, [writing.summed()])
+            writing.seal(found)
             await write(shard, writing.requests, source, clock)
         else:  # the same, without what it does not need
             writing.blocks.append(block)
