@@ -240,9 +240,21 @@ class Namespace(StreamCalls):
             ),
         )
 
-    def flush(self, *, timeout_s: float | None = None) -> None:
+    def flush(
+        self,
+        *,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
         """Put everything that was written before onto the medium."""
-        operate(self._device, lambda: self._ns.flush(timeout_s=timeout_s))
+        operate(
+            self._device,
+            lambda: self._ns.flush(
+                policy=policy, mode=mode, io_class=io_class, timeout_s=timeout_s
+            ),
+        )
 
     def write_zeroes(
         self,
@@ -250,13 +262,22 @@ class Namespace(StreamCalls):
         offset: SupportsIndex,
         nbytes: SupportsIndex,
         fua: bool = False,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
     ) -> int:
         """Write zeroes without moving them."""
         return operate(
             self._device,
             lambda: self._ns.write_zeroes(
-                offset=offset, nbytes=nbytes, fua=fua, timeout_s=timeout_s
+                offset=offset,
+                nbytes=nbytes,
+                fua=fua,
+                policy=policy,
+                mode=mode,
+                io_class=io_class,
+                timeout_s=timeout_s,
             ),
         )
 
@@ -265,13 +286,21 @@ class Namespace(StreamCalls):
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
     ) -> int:
         """Tell the controller that the blocks hold nothing."""
         return operate(
             self._device,
             lambda: self._ns.deallocate(
-                offset=offset, nbytes=nbytes, timeout_s=timeout_s
+                offset=offset,
+                nbytes=nbytes,
+                policy=policy,
+                mode=mode,
+                io_class=io_class,
+                timeout_s=timeout_s,
             ),
         )
 
@@ -280,12 +309,22 @@ class Namespace(StreamCalls):
         *,
         offset: SupportsIndex,
         nbytes: SupportsIndex,
+        policy: Policy | PolicyName | None = None,
+        mode: Mode | None = None,
+        io_class: IoClass | None = None,
         timeout_s: float | None = None,
     ) -> int:
         """Have the controller check that the blocks can be read."""
         return operate(
             self._device,
-            lambda: self._ns.verify(offset=offset, nbytes=nbytes, timeout_s=timeout_s),
+            lambda: self._ns.verify(
+                offset=offset,
+                nbytes=nbytes,
+                policy=policy,
+                mode=mode,
+                io_class=io_class,
+                timeout_s=timeout_s,
+            ),
         )
 
     def read_many(

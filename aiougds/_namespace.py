@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final, Literal, Self, SupportsIndex
 
 from aiougds._bulk import read_or_write_many
 from aiougds._errors import ControllerBusyError, RangeError
-from aiougds._failure import NAMES, Request, ended, last_record
+from aiougds._failure import Request, ended, last_record
 from aiougds._ffi import PENDING, lib, seconds_to_ns
-from aiougds._namespace_memory import NamespaceMemory
+from aiougds._namespace_commands import NamespaceCommands
 from aiougds._options import one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._policy import NOTHING_SAID, Said
 from aiougds._quick import start_many
 from aiougds._registration import Registration
 from aiougds._stream_calls import StreamCalls
-from aiougds._transfer import plain, transfer, whole
+from aiougds._transfer import transfer, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ def _is_positive(timeout_s: object) -> bool:
 _EDGES: Final[tuple[str, ...]] = ("refuse", "bounce")
 
 
-class Namespace(NamespaceMemory, StreamCalls):
+class Namespace(NamespaceCommands, StreamCalls):
     """A namespace, or a region of one: byte-addressed, in whole blocks.
 
     Made by :func:`aiougds.open`, :meth:`Controller.namespace` and :meth:`region`.
@@ -292,60 +292,6 @@ class Namespace(NamespaceMemory, StreamCalls):
         flags = self._planned("compare", said, offset, nbytes)
         op = lib.UGDS_OP_COMPARE | flags
         return await transfer(self._window, buf, op, offset, nbytes, timeout_s, jit=jit)
-
-    # ---- commands without memory ----
-
-    async def flush(self, *, timeout_s: float | None = None) -> None:
-        """Put everything that was written before onto the medium (Flush).
-
-        Awaits the command; cancelled, it still waits for its completion.
-        """
-        op = lib.UGDS_OP_FLUSH | self._planned("flush")
-        await plain(self._checked(), op, 0, 0, timeout_s)
-
-    async def write_zeroes(
-        self,
-        *,
-        offset: SupportsIndex,
-        nbytes: SupportsIndex,
-        fua: bool = False,
-        timeout_s: float | None = None,
-    ) -> int:
-        """Write zeroes without moving them (Write Zeroes); whole blocks."""
-        op = lib.UGDS_OP_WRITE_ZEROES | (FUA if fua else 0)
-        return await self._plain(op, offset, nbytes, timeout_s)
-
-    async def deallocate(
-        self,
-        *,
-        offset: SupportsIndex,
-        nbytes: SupportsIndex,
-        timeout_s: float | None = None,
-    ) -> int:
-        """Tell the controller that the blocks hold nothing (Dataset Management)."""
-        return await self._plain(lib.UGDS_OP_DEALLOCATE, offset, nbytes, timeout_s)
-
-    async def verify(
-        self,
-        *,
-        offset: SupportsIndex,
-        nbytes: SupportsIndex,
-        timeout_s: float | None = None,
-    ) -> int:
-        """Have the controller check that the blocks can be read (Verify)."""
-        return await self._plain(lib.UGDS_OP_VERIFY, offset, nbytes, timeout_s)
-
-    async def _plain(
-        self,
-        op: int,
-        offset: SupportsIndex,
-        nbytes: SupportsIndex,
-        timeout_s: float | None,
-    ) -> int:
-        at, length = whole(offset, "offset"), whole(nbytes, "nbytes")
-        window = self._checked()
-        op |= self._planned(NAMES[op & 0xFF], offset=at, nbytes=length)
-        return await plain(window, op, at, length, timeout_s)
 
     # ---- many at once ----
 
