@@ -93,6 +93,7 @@ __all__ = [
     "PolicyName",
     "PollingExecutor",
     "PollingThread",
+    "Preset",
     "Quarantined",
     "QueueStatistics",
     "RangeBusyError",

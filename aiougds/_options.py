@@ -33,25 +33,6 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 IO_CLASSES: Final[tuple[IoClass, ...]] = get_args(IoClass)
 POLICIES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
-# What a policy chooses where neither an argument nor the environment does.
-POLICY_DEFAULTS: Final[dict[str, dict[str, object]]] = {
-    "latency": {"spin_us": 50.0, "chunk": 64 << 10, "bulk_inflight": 4 << 20},
-    "throughput": {
-        "mode": "interrupt",
-        "depth": 256,
-        "chunk": 1 << 20,
-        "bulk_inflight": 256 << 20,
-        "background_inflight": 64 << 20,
-        "coalesce_commands": 8,
-    },
-    "priority": {
-        "arbitration": "auto",
-        "chunk": 128 << 10,
-        "bulk_inflight": 8 << 20,
-        "background_inflight": 1 << 20,
-    },
-    "adaptive": {},
-}
 ENVIRONMENT: Final = "AIOUGDS_"
 INTERRUPT_MODE: Final = "UGDS_INTERRUPT_MODE"
 _WORDS: Final = {
@@ -95,6 +76,51 @@ class OpenKeywords(TypedDict, total=False):
     statistics_segment: bool
     gpu_cache_bytes: int
     gpu_cache_entries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """What a policy chooses for ``open``, where nothing else was said.
+
+    The names are those of its arguments; None: it does not choose.
+    """
+
+    mode: Mode | None = None
+    depth: int | None = None
+    batch_depth: int | None = None
+    spin_us: float | None = None
+    chunk: int | None = None
+    bulk_inflight: int | None = None
+    background_inflight: int | None = None
+    coalesce_commands: int | None = None
+    coalesce_us: float | None = None
+    arbitration: Arbitration | None = None
+
+    def chosen(self) -> dict[str, object]:
+        """Return what it chooses, by name."""
+        found = {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+NO_PRESET: Final = Preset()
+PRESETS: Final[dict[str, Preset]] = {
+    "latency": Preset(spin_us=50.0, chunk=64 << 10, bulk_inflight=4 << 20),
+    "throughput": Preset(
+        mode="interrupt",
+        depth=256,
+        chunk=1 << 20,
+        bulk_inflight=256 << 20,
+        background_inflight=64 << 20,
+        coalesce_commands=8,
+    ),
+    "priority": Preset(
+        arbitration="auto",
+        chunk=128 << 10,
+        bulk_inflight=8 << 20,
+        background_inflight=1 << 20,
+    ),
+    "adaptive": NO_PRESET,
+}
 
 
 def _limits(low: float, high: float) -> dict[str, tuple[float, float]]:
@@ -297,12 +323,17 @@ _FREE: Final = ("executor", "policy", "io_class")
 
 
 def _chosen(given: OpenKeywords, environ: Mapping[str, str]) -> dict[str, object]:
-    """Return what the policy chooses; one of the user's own chooses nothing here."""
+    """Return what the policy chooses; one of the user's own need not have a preset."""
     policy = given.get("policy", environ.get(ENVIRONMENT + "POLICY"))
     if policy is None:
         return {}
     check_policy(policy)
-    return POLICY_DEFAULTS[policy] if isinstance(policy, str) else {}
+    if isinstance(policy, str):
+        return PRESETS[policy].chosen()
+    preset = getattr(policy, "preset", NO_PRESET)
+    if not isinstance(preset, Preset):
+        raise OptionError(f"policy {policy!r}: its preset is {preset!r}, no Preset")
+    return preset.chosen()
 
 
 def open_options(

@@ -23,7 +23,7 @@ CLASS_FLAGS: Final[dict[IoClass, int]] = {
     "background": lib.UGDS_F_BACKGROUND,
 }
 MODE_FLAGS: Final[dict[Mode, int]] = {
-    "adaptive": lib.UGDS_F_SPIN,
+    "adaptive": lib.UGDS_F_ADAPTIVE,
     "inline": lib.UGDS_F_SPIN,
     "interrupt": lib.UGDS_F_NOSPIN,
     "poll": lib.UGDS_F_POLL,
@@ -35,6 +35,10 @@ STREAM_FLAGS: Final[dict[Mode, int]] = {
     "interrupt": lib.UGDS_F_NOSPIN,
     "poll": lib.UGDS_F_POLL,
 }
+SPIN_MOST_US: Final = lib.UGDS_SPIN_MOST
+CHUNK_UNIT: Final = 32 << 10
+CHUNK_LEAST: Final = 64 << 10
+CHUNK_MOST: Final = 1 << 30
 ASK: Final = -1  # in their place: a policy is asked each time
 
 
@@ -49,6 +53,30 @@ class Intent(NamedTuple):
     """How many bytes; None where only the memory knows."""
 
 
+def _check_spin(value: object) -> None:
+    if value is None:
+        return
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value <= SPIN_MOST_US
+    ):
+        raise OptionError(f"spin_us={value!r} is outside 0 .. {SPIN_MOST_US}")
+
+
+def _check_chunk(value: object) -> None:
+    if value is None:
+        return
+    if (
+        not isinstance(value, int)
+        or not CHUNK_LEAST <= value <= CHUNK_MOST
+        or value & (value - 1)
+    ):
+        raise OptionError(
+            f"chunk={value!r} is no power of two in {CHUNK_LEAST} .. {CHUNK_MOST}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a policy wants of an operation: its ``io_class``, and how it is awaited."""
@@ -56,15 +84,30 @@ class Plan:
     mode: Mode | None = None
     """How its end is awaited; None: as was chosen when the controller was opened."""
     io_class: IoClass = "normal"
+    spin_us: float | None = None
+    """How long it may be looked for in the modes that look; None: as was opened."""
+    chunk: int | None = None
+    """Bytes of its commands at most, if it is large or of the background class: a power
+    of two. None, or more than the controller's: as was opened."""
 
     def __post_init__(self) -> None:
         if self.mode is not None:
             one_of("mode", self.mode, MODES)
         one_of("io_class", self.io_class, IO_CLASSES)
+        _check_spin(self.spin_us)
+        _check_chunk(self.chunk)
+
+    def plan(self, intent: Intent, /) -> Plan:
+        """Return itself: a plan is the policy that has the same for all operations."""
+        return self
 
 
 class Policy(Protocol):
-    """Decides about every operation of a handle; an object of the user's own."""
+    """Decides about every operation of a handle; an object of the user's own.
+
+    It may have an attribute ``preset``, a :class:`Preset`: what it chooses for
+    ``open``, such as depths, completion mode, coalescing.
+    """
 
     def plan(self, intent: Intent, /) -> Plan:
         """Return what to do with an operation, which ``intent`` describes.
@@ -76,10 +119,10 @@ class Policy(Protocol):
 
 
 PLANS: Final[dict[PolicyName, Plan]] = {
-    "latency": Plan(io_class="latency"),
+    "latency": Plan(io_class="latency", spin_us=50),
     "throughput": Plan(mode="interrupt"),
-    "priority": Plan(),
-    "adaptive": Plan(),
+    "priority": Plan(chunk=128 << 10),
+    "adaptive": Plan(mode="adaptive"),
 }
 
 
@@ -100,10 +143,17 @@ class How(NamedTuple):
     mode: Mode | None
     io_class: IoClass
     policy: Policy | None  # asked each time
+    spin_us: float | None = None
+    chunk: int | None = None
 
     def flags(self, default: Mode) -> int:
         """Return them as C wants them; ``default`` is the controller's mode."""
-        return mode_bits(self.mode, default) | CLASS_FLAGS[self.io_class]
+        flags = mode_bits(self.mode, default) | CLASS_FLAGS[self.io_class]
+        if self.spin_us is not None:
+            flags |= (round(self.spin_us) + 1) << lib.UGDS_SPIN_SHIFT
+        if self.chunk is not None:
+            flags |= (self.chunk // CHUNK_UNIT).bit_length() - 1 << lib.UGDS_CHUNK_SHIFT
+        return flags
 
     def stream_flags(self, default: Mode) -> int:
         """Return them for an operation on a stream, whose executor has no mode."""
@@ -126,7 +176,13 @@ class How(NamedTuple):
             plan = here.policy.plan(intent)
             if not isinstance(plan, Plan):
                 raise OptionError(f"policy {here.policy!r} returned {plan!r}, no Plan")
-        return How(mode or plan.mode, io_class or plan.io_class, None)
+        return how_planned(plan, mode, io_class)
+
+
+def how_planned(plan: How | Plan, mode: Mode | None, io_class: IoClass | None) -> How:
+    """Return what a plan says; what was said beside it goes first."""
+    mode, io_class = mode or plan.mode, io_class or plan.io_class
+    return How(mode, io_class, None, plan.spin_us, plan.chunk)
 
 
 def mode_bits(mode: Mode | None, default: Mode) -> int:
@@ -146,16 +202,19 @@ def choose(
     if io_class is not None:
         one_of("io_class", io_class, IO_CLASSES)
     if policy is None:
-        return How(mode or like.mode, io_class or like.io_class, like.policy)
+        return like._replace(mode=mode or like.mode, io_class=io_class or like.io_class)
     check_policy(policy)
     if isinstance(policy, str):
-        plan = PLANS[policy]
-        return How(mode or plan.mode, io_class or plan.io_class, None)
+        return how_planned(PLANS[policy], mode, io_class)
+    if isinstance(policy, Plan):  # it need not be asked each time
+        return how_planned(policy, mode, io_class)
     return How(mode, io_class or "normal", policy)
 
 
 def how_opened(options: OpenOptions) -> How:
     """Return how the namespaces of a controller do things."""
     how = choose(options.policy, None, options.io_class, How(None, "normal", None))
-    # open() made the preset's mode the controller's own
-    return how._replace(mode=None)
+    if isinstance(options.policy, str):
+        # open() made what the preset says the controller's own
+        return how._replace(mode=None, spin_us=None, chunk=None)
+    return how

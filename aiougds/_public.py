@@ -59,7 +59,15 @@ from aiougds._export import Export, Exporting
 from aiougds._gpu_cache import RegistrationCache
 from aiougds._namespace import Namespace
 from aiougds._open import Opening, open, open_controller  # noqa: A004
-from aiougds._options import Edges, IoClass, Mode, OpenKeywords, OpenOptions, PolicyName
+from aiougds._options import (
+    Edges,
+    IoClass,
+    Mode,
+    OpenKeywords,
+    OpenOptions,
+    PolicyName,
+    Preset,
+)
 from aiougds._pinned import RegistrationSlice
 from aiougds._policy import Intent, Plan, Policy
 from aiougds._polling import PollingExecutor, PollingThread
@@ -138,6 +146,7 @@ __all__ = [
     "PolicyName",
     "PollingExecutor",
     "PollingThread",
+    "Preset",
     "Quarantined",
     "QueueStatistics",
     "RangeBusyError",

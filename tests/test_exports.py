@@ -184,6 +184,7 @@ def declarations() -> str:
             "ugds_gpu.h",
             "ugds_stream.h",
             "ugds_exec.h",
+            "ugds_plan.h",
             "ugds_stats.h",
         )
     )

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* ugds.h: channels, operations, batches. Thin: types and completions are translated, nothing else. */
 #include "api/api.h"
+#include "include/ugds_plan.h"
 #include "include/ugds_stats.h"
 #include "nvme/trace.h"
 
@@ -139,14 +140,22 @@ static uint8_t flow_of(uint64_t op)
 					: NVME_FLOW_NORMAL;
 }
 
+static uint16_t op_flags(uint64_t op)
+{
+	return (uint16_t)((op & UGDS_F_FUA ? NVME_OPF_FUA : 0) | nvme_chunk_flags((uint32_t)op));
+}
+
+static_assert(UGDS_SPIN_MOST << UGDS_SPIN_SHIFT < NVME_SPIN_SAID &&
+		      NVME_SPIN_SAID >> UGDS_SPIN_SHIFT == 0xfff && 1u << UGDS_CHUNK_SHIFT > NVME_SPIN_SAID &&
+		      UGDS_F_ADAPTIVE < 1 << UGDS_SPIN_SHIFT,
+	      "one numbering");
+
 /* How the submission whose first operation is @op is waited for. */
 static int set_mode(struct nvme_batch *b, uint64_t op)
 {
-	enum nvme_mode mode = op & UGDS_F_POLL	   ? NVME_MODE_POLL
-			      : op & UGDS_F_SPIN   ? NVME_MODE_INLINE
-			      : op & UGDS_F_NOSPIN ? NVME_MODE_INTERRUPT
-						   : b->chan->mode;
+	enum nvme_mode mode = nvme_chan_mode(b->chan, (uint32_t)op);
 
+	b->said = (uint32_t)op;
 	return likely(mode == b->mode) ? 0 : nvme_batch_mode(b, mode);
 }
 
@@ -161,7 +170,7 @@ static void get_req(const void *ctx, uint32_t i, struct nvme_batch_req *ret)
 		.offset = r->offset,
 		.cookie = r->cookie,
 		.opcode = r->op & 0xff,
-		.fua = r->op & UGDS_F_FUA,
+		.flags = op_flags(r->op),
 		.flow = flow_of(r->op),
 	};
 }
@@ -183,7 +192,7 @@ int64_t ugds_batch_submit_array(struct ugds_batch *b, struct ugds_ns *ns, uint32
 
 	*ret_bad = 0;
 	return err ? err
-		   : nvme_batch_submit_array(batch_of(b), ns_of(ns), op & 0xff, op & UGDS_F_FUA, flow_of(op),
+		   : nvme_batch_submit_array(batch_of(b), ns_of(ns), op & 0xff, op_flags(op), flow_of(op),
 					     map, offsets, buf_offsets, nbytes, n, cookie0, ret_bad);
 }
 

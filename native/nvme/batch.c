@@ -178,8 +178,10 @@ static int64_t look_for(const struct nvme_batch *b, uint32_t n, bool small, bool
 	*ret_step = small && nvme_can_step(ch, b->mode, NVME_IO_READ, 0, NULL);
 	if (ch->polled || (b->mode != NVME_MODE_ADAPTIVE && b->mode != NVME_MODE_INLINE))
 		return 0;
-	most = (int64_t)min_u64((uint64_t)ch->ctrl->p.spin_ns + (uint64_t)n * BATCH_SPIN_ITEM_NS,
-				BATCH_SPIN_MOST_NS);
+	most = nvme_spin_of(ch->ctrl, b->said);
+	if (unlikely(!most && b->said & NVME_SPIN_SAID))
+		return 0;
+	most = (int64_t)min_u64((uint64_t)most + (uint64_t)n * BATCH_SPIN_ITEM_NS, BATCH_SPIN_MOST_NS);
 	/* without stepping only what is expected to be quick is looked for */
 	return *ret_step || b->est_ns <= most ? most : 0;
 }
@@ -345,7 +347,8 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 			err = m ? 0 : mem_refusal(&c->mem, q.map);
 		}
 		if (likely(!err))
-			err = nvme_check(c, ns, m, q.buf_off, q.nbytes, q.offset, q.opcode, q.fua, op);
+			err = nvme_check(c, ns, m, q.buf_off, q.nbytes, q.offset, q.opcode,
+					 q.flags & NVME_OPF_FUA, op);
 		/* nothing to move is no command: refused in a batch, where it could not be told from an item sent */
 		if (likely(!err) && unlikely(!q.nbytes && q.opcode != NVME_IO_FLUSH))
 			err = -ENODATA;
@@ -359,6 +362,7 @@ int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_g
 			return err;
 		}
 		op->cookie = q.cookie;
+		op->flags |= q.flags;
 		op->gen = b->round;
 		op->exec = !direct;
 		op->flow = flow;

@@ -13,7 +13,7 @@ struct array {
 	const int64_t *offsets, *buf_offsets;
 	uint64_t nbytes;
 	uint32_t opcode;
-	bool fua;
+	uint16_t flags;
 };
 
 static inline uint64_t buf_off(const struct array *a, uint32_t i)
@@ -100,7 +100,7 @@ static void common_init(struct common *c, struct nvme_batch *b, struct nvme_ns *
 		.left = sent ? 0 : a->nbytes,
 		.nbytes = a->nbytes,
 		.inflight = sent,
-		.flags = a->fua ? NVME_OPF_FUA : 0,
+		.flags = a->flags,
 		.opcode = (uint8_t)a->opcode,
 		.outcome = NVME_DONE,
 		.qp = qp,
@@ -140,7 +140,8 @@ static inline uint32_t send_now(struct nvme_lane *l, const struct common *c, con
 		.map = c->op.map,
 		.nbytes = (uint32_t)a->nbytes,
 		.nsid = c->op.ns->nsid,
-		.cdw12 = ((uint32_t)(a->nbytes >> c->op.ns->lba_shift) - 1) | (a->fua ? NVME_RW_FUA : 0),
+		.cdw12 = ((uint32_t)(a->nbytes >> c->op.ns->lba_shift) - 1) |
+			 (a->flags & NVME_OPF_FUA ? NVME_RW_FUA : 0),
 		.opcode = c->op.opcode,
 	};
 	struct nvme_item items[SEND];
@@ -182,12 +183,12 @@ static void post_all(struct nvme_chan *ch, const struct common *c, const struct 
 	nvme_exec_post(ch->exec, first, last);
 }
 
-int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua,
+int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, uint16_t flags,
 				uint8_t flow, uint64_t map, const int64_t *offsets,
 				const int64_t *buf_offsets, uint64_t nbytes, uint32_t n, uint64_t cookie0,
 				uint32_t *ret_bad)
 {
-	const struct array a = { offsets, buf_offsets, nbytes, opcode, fua };
+	const struct array a = { offsets, buf_offsets, nbytes, opcode, flags };
 	struct nvme_chan *ch = b->chan;
 	struct nvme_ctrl *c = ch->ctrl;
 	struct nvme_lane *l = &ch->own;

@@ -189,6 +189,7 @@ int nvme_chan_open(struct nvme_ctrl *c, enum nvme_mode mode, struct nvme_chan **
 	memset(ch, 0, sizeof(*ch));
 	ch->ctrl = c;
 	ch->mode = mode;
+	ch->learns = mode == NVME_MODE_ADAPTIVE;
 	ch->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (ch->fd < 0) {
 		err = -errno;

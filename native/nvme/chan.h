@@ -40,6 +40,7 @@ struct nvme_chan {
 	struct nvme_exec *exec; /* the controller's, once this channel needed it */
 	bool polled; /* its owner looks by itself, all the time: nothing spins or is armed for it */
 	enum nvme_mode mode;
+	bool learns; /* something is awaited in the adaptive mode */
 	int fd;
 	_Atomic uint32_t *word; /* armed: wake me; own_word, or the transport's */
 	_Atomic uint32_t own_word;
@@ -64,6 +65,7 @@ struct nvme_batch {
 	struct nvme_chan *chan;
 	enum nvme_mode mode; /* how what is in flight is waited for, */
 	bool exec; /* and whether by the executor */
+	uint32_t said; /* flags of the last submission */
 	struct nvme_op *handle; /* an operation slot of the channel: the token it is reported by */
 	struct nvme_op *ops;
 	uint32_t cap;
@@ -153,7 +155,21 @@ void nvme_chan_arm_lane(struct nvme_chan *ch);
 /* The same without the lock; if something ended meanwhile, the eventfd is signalled. */
 void nvme_chan_arm(struct nvme_chan *ch);
 
+/* What ugds_plan.h puts into the flags of an operation. */
+#define NVME_SPIN_SAID (0xfffu << 16)
+static inline int64_t nvme_spin_of(const struct nvme_ctrl *c, uint32_t flags)
+{
+	const uint32_t said = (flags & NVME_SPIN_SAID) >> 16;
+
+	return likely(!said) ? c->p.spin_ns : (int64_t)min_u32(said - 1, 1000) * NSEC_PER_USEC;
+}
+static inline uint16_t nvme_chunk_flags(uint32_t flags)
+{
+	return (uint16_t)(flags >> 28 << NVME_OPF_CHUNK_SHIFT);
+}
+
 /* io.c: the calls of the hot path; see ugds.h */
+enum nvme_mode nvme_chan_mode(struct nvme_chan *ch, uint32_t flags);
 int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uint64_t buf_off,
 		     uint64_t nbytes, uint64_t offset, uint32_t op);
 /* Up to @max ended operations: single ones, admin ones, batch handles. Give each back with nvme_chan_collected(). */
@@ -180,7 +196,7 @@ static inline bool nvme_opcode_has_data(uint32_t opcode)
 struct nvme_batch_req {
 	uint64_t map, buf_off, nbytes, offset, cookie;
 	uint32_t opcode;
-	bool fua;
+	uint16_t flags; /* NVME_OPF_FUA, and those of its chunk */
 	uint8_t flow; /* that of its class; the first request's is taken */
 };
 int nvme_batch_new(struct nvme_chan *ch, uint32_t cap, struct nvme_batch **ret);
@@ -191,7 +207,7 @@ int nvme_batch_mode(struct nvme_batch *b, enum nvme_mode mode);
 typedef void nvme_batch_get(const void *ctx, uint32_t i, struct nvme_batch_req *ret);
 int64_t nvme_batch_submit(struct nvme_batch *b, struct nvme_ns *ns, nvme_batch_get *get, const void *ctx,
 			  uint32_t n, uint32_t *ret_bad);
-int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, bool fua,
+int64_t nvme_batch_submit_array(struct nvme_batch *b, struct nvme_ns *ns, uint32_t opcode, uint16_t flags,
 				uint8_t flow, uint64_t map, const int64_t *offsets,
 				const int64_t *buf_offsets, uint64_t nbytes, uint32_t n, uint64_t cookie0,
 				uint32_t *ret_bad);

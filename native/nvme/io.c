@@ -12,6 +12,8 @@
 #define OP_FUA 0x100u
 #define OP_LATENCY 0x1000u
 #define OP_BACKGROUND 0x2000u
+#define OP_ADAPTIVE 0x4000u
+#define OP_MODES (OP_NOSPIN | OP_SPIN | OP_POLL | OP_ADAPTIVE)
 
 /* Size class of the latency estimates. */
 static inline uint32_t size_class(uint64_t nbytes)
@@ -35,24 +37,28 @@ static inline void learn(struct nvme_chan *ch, const struct nvme_op *op, int64_t
 	nvme_median(est, now - op->start);
 }
 
-static enum nvme_mode mode_of(const struct nvme_chan *ch, uint32_t flags)
+enum nvme_mode nvme_chan_mode(struct nvme_chan *ch, uint32_t flags)
 {
-	if (likely(!(flags & (OP_NOSPIN | OP_SPIN | OP_POLL))))
+	if (likely(!(flags & OP_MODES)))
 		return ch->mode;
+	if (flags & OP_ADAPTIVE) {
+		ch->learns = true;
+		return NVME_MODE_ADAPTIVE;
+	}
 	return flags & OP_POLL ? NVME_MODE_POLL : flags & OP_SPIN ? NVME_MODE_INLINE : NVME_MODE_INTERRUPT;
 }
 
 /* What a caller may spend on looking: ns, 0: do not look at all. */
-static int64_t budget(struct nvme_chan *ch, enum nvme_mode mode, uint64_t nbytes)
+static int64_t budget(struct nvme_chan *ch, enum nvme_mode mode, uint64_t nbytes, uint32_t flags)
 {
 	const struct nvme_ctrl *c = ch->ctrl;
-	int64_t most = c->p.spin_ns;
+	int64_t most = nvme_spin_of(c, flags);
 
 	if (mode == NVME_MODE_INLINE)
 		return most;
-	if (mode != NVME_MODE_ADAPTIVE)
+	if (mode != NVME_MODE_ADAPTIVE || unlikely(!most && flags & NVME_SPIN_SAID))
 		return 0;
-	if (c->wake_ns > most)
+	if (c->wake_ns > most && likely(!(flags & NVME_SPIN_SAID)))
 		most = c->wake_ns;
 	return nvme_learn_budget(&ch->learner, size_class(nbytes), most, ch->inflight == 1);
 }
@@ -81,10 +87,10 @@ static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn
 }
 
 /* Own queue pair: send, look for as long as it may pay, else arm. */
-static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode mode)
+static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode mode, uint32_t flags)
 {
 	struct nvme_lane *l = &ch->own;
-	int64_t most = budget(ch, mode, op->nbytes);
+	int64_t most = budget(ch, mode, op->nbytes, flags);
 	/* a small read that memory or the page cache can serve costs less to serve here than to hand over */
 	bool step = nvme_can_step(ch, mode, op->opcode, op->nbytes, op->map), over;
 	bool armed = (most || step) && nvme_chan_disarm(ch);
@@ -126,9 +132,9 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	return INT64_MIN;
 }
 
-static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode mode)
+static int64_t run_exec(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mode mode, uint32_t flags)
 {
-	int64_t most = budget(ch, mode, op->nbytes);
+	int64_t most = budget(ch, mode, op->nbytes, flags);
 
 	op->exec = true;
 	ch->away++;
@@ -165,7 +171,7 @@ int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uin
 		     uint64_t nbytes, uint64_t offset, uint32_t flags)
 {
 	uint32_t opcode = flags & 0xff;
-	enum nvme_mode mode = mode_of(ch, flags);
+	enum nvme_mode mode = nvme_chan_mode(ch, flags);
 	struct mem_map *m = NULL;
 	struct nvme_op *op;
 	int64_t res;
@@ -192,6 +198,7 @@ int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uin
 		goto nothing;
 	}
 	op->exec = false;
+	op->flags |= nvme_chunk_flags(flags);
 	op->start = now_ns();
 	if (unlikely(flags & (OP_LATENCY | OP_BACKGROUND)))
 		classify(ch, op, flags);
@@ -199,14 +206,14 @@ int64_t nvme_chan_rw(struct nvme_chan *ch, struct nvme_ns *ns, uint64_t map, uin
 		hurry(ch, op);
 	atomic_fetch_add_explicit(&ns->ref, 1, memory_order_relaxed);
 	if (likely(ch->owns && mode != NVME_MODE_POLL)) {
-		res = run_direct(ch, op, mode);
+		res = run_direct(ch, op, mode, flags);
 	} else {
 		err = ch->exec ? 0 : nvme_exec_get(ch->ctrl, &ch->exec);
 		if (unlikely(err)) {
 			atomic_fetch_sub_explicit(&ns->ref, 1, memory_order_relaxed);
 			goto put_op;
 		}
-		res = run_exec(ch, op, mode);
+		res = run_exec(ch, op, mode, flags);
 	}
 	if (likely(res != INT64_MIN))
 		return res;
@@ -305,7 +312,7 @@ uint32_t nvme_chan_poll(struct nvme_chan *ch, struct nvme_op **out, uint32_t max
 		take_ended(ch);
 		sink.n += take_ready(ch, out + sink.n, max - sink.n);
 	}
-	if (ch->mode == NVME_MODE_ADAPTIVE || unlikely(nvme_sched_heavy(ch->ctrl)))
+	if (ch->learns || unlikely(nvme_sched_heavy(ch->ctrl)))
 		for (uint32_t i = 0; i < sink.n; i++) {
 			if (out[i]->flags & NVME_OPF_ADMIN || out[i]->silent)
 				continue;

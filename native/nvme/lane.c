@@ -286,7 +286,7 @@ static uint32_t pump_chunks(struct nvme_lane *l, struct nvme_fifo *f, enum nvme_
 		for (n = 0; n < max && op && op->qp == idx;) {
 			struct nvme_op *next = op->next;
 
-			next_io(op, &ios[n], min_u32(chunk, op->ns->max_bytes));
+			next_io(op, &ios[n], nvme_op_chunk(op, min_u32(chunk, op->ns->max_bytes)));
 			advance(op, ios[n++].nbytes);
 			op->inflight++;
 			if (op->opcode == NVME_IO_DSM)

@@ -28,6 +28,8 @@ enum nvme_outcome { NVME_DONE, NVME_NEVER_SENT, NVME_ABORTED, NVME_UNKNOWN };
 #define NVME_OPF_HANDLE 0x8 /* stands for a batch: its token */
 #define NVME_OPF_TIMED 0x10 /* its timer is on the lane's list, or it was retried: its end is a rare one */
 #define NVME_OPF_RETRIED 0x20 /* the lane has records of commands sent again */
+#define NVME_OPF_CHUNK_SHIFT \
+	12 /* 4 bits n: its commands have 32 KiB << n at most, where they take turns; 0: as usual */
 #define NVME_OPF_ASIDE 0x80 /* it waits in a list beside its flow's own (turns.h) */
 #define NVME_OPF_HEAVY 0x40 /* of a heavy flow: its commands at the device are counted (sched.h) */
 
@@ -99,6 +101,14 @@ struct nvme_op {
 } __attribute__((aligned(CACHELINE)));
 
 #define NVME_GEN_MASK 0x3fffffffu /* tokens stay below UGDS_PENDING */
+
+/* Bytes of its next command at most, where @most are usual. */
+static inline uint32_t nvme_op_chunk(const struct nvme_op *op, uint32_t most)
+{
+	const uint32_t n = op->flags >> NVME_OPF_CHUNK_SHIFT;
+
+	return likely(!n) ? most : min_u32(most, 32768u << n);
+}
 
 static inline uint8_t nvme_op_state(const struct nvme_op *op)
 {

@@ -1,0 +1,189 @@
+"""Policies of one's own: all that they can say, for open and of an operation."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from helpers.model import PAGE
+from helpers.world import KIB, MIB, Opened, World
+
+from aiougds import Intent, IoClass, OptionError, Plan, Preset
+from aiougds._options import open_options
+
+
+class Own:
+    """All that a policy can say: for open, and of an operation."""
+
+    preset = Preset(
+        mode="interrupt",
+        depth=32,
+        batch_depth=64,
+        spin_us=3.0,
+        chunk=64 * KIB,
+        bulk_inflight=2 * MIB,
+        background_inflight=MIB,
+        coalesce_commands=4,
+        coalesce_us=200.0,
+        arbitration="rr",
+    )
+
+    def plan(self, intent: Intent, /) -> Plan:
+        if intent.name in ("flush", "verify"):
+            return Plan(mode="poll")
+        large = (intent.nbytes or 0) > PAGE
+        return Plan(
+            mode="inline",
+            io_class="background" if large else "normal",
+            spin_us=1000,
+            chunk=64 * KIB,
+        )
+
+
+def executors(ns: Opened) -> int:
+    """Return the commands of the executor's queue pair, which is the last."""
+    return max((q.queue_id, q.commands) for q in ns.controller.statistics().queues)[1]
+
+
+@pytest.mark.few
+async def test_a_policy_of_ones_own_says_all_there_is(world: World) -> None:
+    policy = Own()
+    emu = {"size": "16MiB", "latency": "50us", "step": 0}
+    async with world.open(emu=emu, policy=policy, depth=48) as ns:
+        caps = ns.controller.capabilities  # an argument goes first
+        assert (caps.depth, caps.batch_depth, caps.spin_us) == (48, 64, 3.0)
+        async with ns.allocate(512 * KIB) as reg:
+            for _ in range(500):  # a busy machine may take longer than it looks
+                await ns.read(reg[:PAGE], offset=0)
+                after = ns.controller.statistics()
+                if after.inline_completions:  # looked for, as the plan says
+                    break
+            assert after.inline_completions
+            await ns.using(policy="throughput").read(reg[:PAGE], offset=0)
+            assert ns.controller.statistics().inline_completions == (
+                after.inline_completions
+            )
+            sent = ns.controller.statistics().commands
+            await ns.write(reg, offset=0)
+            assert ns.controller.statistics().commands - sent == 8
+            polled = executors(ns)
+            await ns.flush()
+            await ns.verify(offset=0, nbytes=PAGE)
+            assert executors(ns) - polled == 2
+
+
+def test_what_presets_choose() -> None:
+    policy = Own()
+    chosen = policy.preset.chosen() | {"depth": 48}
+    options = open_options({"policy": policy, "depth": 48}, {})
+    assert {name: getattr(options, name) for name in chosen} == chosen
+    policy.preset = 3  # type: ignore[assignment]
+    with pytest.raises(OptionError, match="no Preset"):
+        open_options({"policy": policy}, {})
+    policy.preset = Preset(chunk=3)
+    with pytest.raises(OptionError, match="chunk=3"):
+        open_options({"policy": policy}, {})
+
+
+@pytest.mark.few
+async def test_a_plan_is_a_policy(world: World) -> None:
+    """Chunks of each of several operations, single and in a batch, are their own."""
+    emu = {"size": "16MiB", "step": 0}
+    async with world.open(emu=emu) as ns, ns.allocate(512 * KIB) as reg:
+
+        async def commands(work: Any) -> int:  # noqa: ANN401
+            before = ns.controller.statistics().commands
+            await work
+            return ns.controller.statistics().commands - before
+
+        fine = ns.using(policy=Plan(io_class="background", chunk=64 * KIB))
+        assert await commands(fine.read(reg, offset=0)) == 8
+        assert await commands(fine.read_many([(reg, 0)])) == 8
+        where = array("q", [0, 256 * KIB])
+        many = fine.read_many(reg, offsets=where, nbytes=256 * KIB)
+        assert await commands(many) == 8
+        plain = ns.using(io_class="background")
+        assert await commands(plain.read(reg, offset=0)) == 2
+        much = Plan(io_class="background", chunk=1 << 30)
+        assert await commands(ns.read(reg, offset=0, policy=much)) == 2
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("form", ["single", "batch"])
+async def test_how_long_an_operation_is_looked_for(world: World, form: str) -> None:
+    async def inline(plan: Plan, latency: str, most: int = 4) -> int:
+        emu = {"size": "1MiB", "latency": latency, "step": 0}
+        async with (
+            world.open(emu=emu, mode="interrupt") as ns,
+            ns.using(policy=plan) as handle,
+            ns.allocate(PAGE) as reg,
+        ):
+            for _ in range(most):
+                if form == "single":
+                    await handle.read(reg, offset=0)
+                else:
+                    await handle.read_many([(reg, 0)])
+                if ns.controller.statistics().inline_completions:
+                    break
+            return ns.controller.statistics().inline_completions
+
+    for mode in ("inline", "adaptive"):
+        assert await inline(Plan(mode=mode, spin_us=0), "5ms") == 0
+    if form == "single":  # those of a batch are not counted
+        assert await inline(Plan(mode="inline", spin_us=1000), "50us", 500)
+
+
+def test_plans_that_are_refused() -> None:
+    for bad in (
+        {"spin_us": -1},
+        {"spin_us": 1001},
+        {"spin_us": True},
+        {"chunk": 32 * KIB},
+        {"chunk": 96 * KIB},
+        {"chunk": 2 << 30},
+        {"mode": "fast"},
+        {"io_class": "urgent"},
+    ):
+        with pytest.raises(OptionError, match=next(iter(bad))):
+            Plan(**bad)  # type: ignore[arg-type]
+
+
+class Asked:
+    """It notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.seen: list[Intent] = []
+
+    def plan(self, intent: Intent, /) -> Plan:
+        self.seen.append(intent)
+        large = intent.nbytes is None or intent.nbytes > MIB
+        return Plan(io_class="background" if large else "latency", mode="interrupt")
+
+
+def classes_of(ns: Opened) -> set[IoClass]:
+    """Return the classes that commands were of."""
+    return {row.io_class for row in ns.controller.statistics().latencies}
+
+
+@pytest.mark.core
+async def test_commands_without_data_are_done_as_they_say(world: World) -> None:
+    policy = Asked()
+    async with world.open(emu={"size": "16MiB"}, queues=2) as ns:
+        quiet = ns.using(io_class="background")
+        await quiet.flush(policy=policy)
+        for call in (quiet.write_zeroes, quiet.deallocate, quiet.verify):
+            await call(offset=0, nbytes=PAGE, policy=policy)
+            await call(offset=0, nbytes=PAGE, io_class="normal", mode="poll")
+        assert [intent.name for intent in policy.seen] == [
+            "flush",
+            "write_zeroes",
+            "deallocate",
+            "verify",
+        ]
+        assert classes_of(ns) == {"latency", "background", "normal"}
+        for call in (quiet.write_zeroes, quiet.deallocate, quiet.verify):
+            with pytest.raises(OptionError, match="mode"):
+                await call(offset=0, nbytes=PAGE, mode="fast")
+        with pytest.raises(OptionError, match="io_class"):
+            await quiet.flush(io_class="urgent")
