@@ -38,6 +38,39 @@ class PollingThread:
     """Times that it went to sleep, for lack of work."""
     cpu_s: float
     """Processor time it has taken."""
+    alive_s: float
+    """Time since it began."""
+
+    @property
+    def queue_pairs(self) -> int:
+        """Queue pairs that it polls: the last one of each controller."""
+        return self.controllers
+
+    @property
+    def busy(self) -> float:
+        """Share of a processor that it has taken since it began, 0 to 1."""
+        return min(1.0, self.cpu_s / self.alive_s) if self.alive_s else 0.0
+
+
+def thread_of(native: CData) -> PollingThread:
+    """Return what C says of a thread."""
+    return PollingThread(
+        thread_id=native.tid,
+        cpu=None if native.cpu < 0 else native.cpu,
+        controllers=native.controllers,
+        passes=native.passes,
+        found=native.found,
+        sleeps=native.sleeps,
+        cpu_s=_cpu_s(native.tid),
+        alive_s=native.alive_ns / 1e9,
+    )
+
+
+def polling_for(ctrl: CData) -> tuple[PollingThread, ...]:
+    """Return the thread that polls for a controller, if there is one yet."""
+    native = ffi.new("struct ugds_exec_thread *")
+    there = lib.ugds_ctrl_executor(ctrl, native) > 0
+    return (thread_of(native),) if there else ()
 
 
 class PollingExecutor:
@@ -106,18 +139,7 @@ class PollingExecutor:
         ptr = self._checked()
         array = ffi.new("struct ugds_exec_thread[]", MOST_THREADS)
         count = lib.ugds_exec_threads(ptr, array, MOST_THREADS)
-        return tuple(
-            PollingThread(
-                thread_id=one.tid,
-                cpu=None if one.cpu < 0 else one.cpu,
-                controllers=one.controllers,
-                passes=one.passes,
-                found=one.found,
-                sleeps=one.sleeps,
-                cpu_s=_cpu_s(one.tid),
-            )
-            for one in (array[i] for i in range(count))
-        )
+        return tuple(thread_of(array[i]) for i in range(count))
 
     def close(self) -> None:
         """End its threads; BusyError while a controller is open that has it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aiougds._ffi import NULL, ffi, lib, text
+from aiougds._polling import PollingThread, polling_for
 from aiougds._status import status_name
 from aiougds._tallies import (
     Command,
@@ -222,6 +223,9 @@ class Statistics:
     """The I/O queue pairs; none with ``statistics=False``."""
     latencies: tuple[LatencyHistogram, ...] = ()
     """One for each queue pair, class, command and size that there was."""
+    executors: tuple[PollingThread, ...] = ()
+    """The thread that polls for it; none until something had to be polled. Shared with
+    other controllers where it is one of a :class:`PollingExecutor`."""
 
     def latency(
         self,
@@ -410,6 +414,7 @@ def statistics(device: Device) -> Statistics:
         bounced_bytes=device.bounced_bytes,
         queues=queues,
         latencies=latencies,
+        executors=polling_for(device.ptr),
     )
 
 

@@ -13,6 +13,7 @@ struct ugds_exec_thread {
 	uint64_t passes; /* looks at all of them, */
 	uint64_t found; /* of these, with something to do */
 	uint64_t sleeps;
+	uint64_t alive_ns; /* since it began */
 };
 
 /* @cpus: the threads are put on these by turns; @nr_cpus 0: on any. -EINVAL: a processor that is not there. */
@@ -21,5 +22,7 @@ int ugds_exec_new(uint32_t threads, const int32_t *cpus, uint32_t nr_cpus, struc
 int ugds_exec_free(struct ugds_exec *x);
 /* Up to @max threads; how many there are. */
 uint32_t ugds_exec_threads(struct ugds_exec *x, struct ugds_exec_thread *out, uint32_t max);
+/* The thread that polls for a controller. Returns how many there are: 0 until something has to be polled, then 1. */
+int ugds_ctrl_executor(struct ugds_ctrl *c, struct ugds_exec_thread *ret);
 
 #endif

@@ -131,6 +131,7 @@ static int start(struct nvme_poller *p, int cpu)
 	int err;
 
 	p->cpu = cpu;
+	p->since = now_ns();
 	pthread_mutex_init(&p->lock, NULL);
 	p->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (p->fd < 0)

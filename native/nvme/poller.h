@@ -25,6 +25,7 @@ struct nvme_poller {
 	_Atomic bool stop;
 	int fd;
 	int cpu; /* -1: any */
+	int64_t since; /* when it began */
 	bool woke; /* the last pass woke somebody */
 	_Atomic int tid;
 	_Atomic uint64_t passes, found, sleeps;

@@ -145,6 +145,40 @@ async def test_it_is_kept_on_its_processors(world: World) -> None:
             assert os.sched_getaffinity(thread) == {cpu}
 
 
+@pytest.mark.few
+async def test_statistics_tell_of_it(world: World) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    with PollingExecutor(2, cpus=[cpu]) as executor:
+        async with (
+            world.open(executor=executor) as ns,
+            world.open(executor=executor) as other,
+            ns.allocate(PAGE) as reg,
+            other.allocate(PAGE) as too,
+        ):
+            for _ in range(3):
+                await ns.read(reg, offset=0, mode="poll")
+                await other.read(too, offset=0, mode="poll")
+            (mine,) = ns.controller.statistics().executors
+            (its,) = other.controller.statistics().executors
+            assert mine.thread_id != its.thread_id
+            seen = {one.thread_id: one for one in executor.threads}
+            for one in (mine, its):
+                assert (one.cpu, one.queue_pairs, one.controllers) == (cpu, 1, 1)
+                assert 0 < one.cpu_s <= one.alive_s
+                assert 0 < one.busy <= 1
+                assert 0 < one.found <= one.passes <= seen[one.thread_id].passes
+    async with world.open(mode="poll") as ns, ns.allocate(PAGE) as reg:
+        await ns.read(reg, offset=0)
+        (one,) = ns.controller.statistics().executors
+        assert (one.cpu, one.queue_pairs) == (None, 1)
+
+
+async def test_nothing_polls_until_it_has_to() -> None:
+    async with aiougds.open("emu:?size=1MiB") as ns, ns.allocate(PAGE) as reg:
+        await ns.read(reg, offset=0)
+        assert ns.controller.statistics().executors == ()
+
+
 def test_what_is_refused() -> None:
     most = max(os.sched_getaffinity(0))
     for bad in ({"threads": 0}, {"threads": 65}, {"threads": True}, {"threads": "2"}):
