@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import anyio
 import pytest
 from helpers.model import PAGE, numbered, pattern
-from helpers.world import MIB, Opened, World
+from helpers.world import MIB, Opened, World, served
 
-from aiougds import OptionError, testing
+from aiougds import OperationTimeoutError, OptionError, testing
 
 
 async def hammer(world: World, ns: Opened, rounds: int, at_once: int) -> None:
@@ -63,6 +64,39 @@ async def test_thousands_in_flight(world: World) -> None:
             )
             assert done == [512] * count
             assert reg.view == data
+
+
+@pytest.mark.core
+async def test_who_finds_no_room_waits_for_it(world: World) -> None:
+    """The device has what fits, and no more; giving up meanwhile sends nothing."""
+    if world.loop == "blocking":
+        pytest.skip("a thread has one operation at a time")
+    async with (
+        world.open(depth=4, batch_depth=4, queues=2) as ns,
+        ns.allocate(40 * PAGE) as reg,
+    ):
+        done: list[int] = []
+
+        async def read(index: int) -> None:
+            at = index * PAGE
+            await ns.read(reg[at : at + PAGE], offset=at)
+            done.append(index)
+
+        held = testing.inject(ns, testing.Fault.hold("read"))
+        async with anyio.create_task_group() as group:
+            for index in range(40):
+                group.start_soon(read, index)
+            with anyio.fail_after(20):
+                while held.hits < 3:
+                    await anyio.sleep(0.002)
+            with pytest.raises(OperationTimeoutError, match="never sent"):
+                await ns.read(reg[:PAGE], offset=0, timeout_s=0.1)
+            assert held.hits == 3
+            assert ns.controller.statistics().inflight == 3
+            assert done == []
+            held.clear()
+        assert sorted(done) == list(range(40))
+        assert served(ns) == 40
 
 
 @pytest.mark.parametrize("mqes", [1, 2, 6, 127, 1023, 65535])
