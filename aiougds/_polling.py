@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from aiougds._errors import BusyError, ClosedError, OptionError, UGDSError
 from aiougds._ffi import NULL, ffi, lib
+from aiougds._stats import PollingThread, thread_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,59 +17,6 @@ if TYPE_CHECKING:
     from aiougds._ffi import CData
 
 MOST_THREADS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class PollingThread:
-    """What a thread of an executor does."""
-
-    thread_id: int
-    """Of the kernel; 0: it has not run yet."""
-    cpu: int | None
-    """The processor it is kept on."""
-    controllers: int
-    """Controllers that it polls. Each begins when it first has something to poll."""
-    passes: int
-    """Looks at all of them."""
-    found: int
-    """Of these, with something to do."""
-    sleeps: int
-    """Times that it went to sleep, for lack of work."""
-    cpu_s: float
-    """Processor time it has taken."""
-    alive_s: float
-    """Time since it began."""
-
-    @property
-    def queue_pairs(self) -> int:
-        """Queue pairs that it polls: the last one of each controller."""
-        return self.controllers
-
-    @property
-    def busy(self) -> float:
-        """Share of a processor that it has taken since it began, 0 to 1."""
-        return min(1.0, self.cpu_s / self.alive_s) if self.alive_s else 0.0
-
-
-def thread_of(native: CData) -> PollingThread:
-    """Return what C says of a thread."""
-    return PollingThread(
-        thread_id=native.tid,
-        cpu=None if native.cpu < 0 else native.cpu,
-        controllers=native.controllers,
-        passes=native.passes,
-        found=native.found,
-        sleeps=native.sleeps,
-        cpu_s=_cpu_s(native.tid),
-        alive_s=native.alive_ns / 1e9,
-    )
-
-
-def polling_for(ctrl: CData) -> tuple[PollingThread, ...]:
-    """Return the thread that polls for a controller, if there is one yet."""
-    native = ffi.new("struct ugds_exec_thread *")
-    there = lib.ugds_ctrl_executor(ctrl, native) > 0
-    return (thread_of(native),) if there else ()
 
 
 class PollingExecutor:
@@ -178,14 +124,3 @@ class PollingExecutor:
         threads = self.threads
         used = sum(one.controllers for one in threads)
         return f"<PollingExecutor threads={len(threads)} controllers={used}>"
-
-
-def _cpu_s(thread_id: int) -> float:
-    """Return the processor time of one of our threads; 0.0 when it is not known."""
-    if not thread_id:
-        return 0.0
-    # The kernel's number of a thread's clock.
-    try:
-        return time.clock_gettime((~thread_id << 3) | 6)
-    except OSError:
-        return 0.0

@@ -70,9 +70,15 @@ from aiougds._options import (
 )
 from aiougds._pinned import RegistrationSlice
 from aiougds._policy import Intent, Plan, Policy
-from aiougds._polling import PollingExecutor, PollingThread
+from aiougds._polling import PollingExecutor
 from aiougds._registration import Registration
-from aiougds._stats import Capabilities, ControllerInfo, Quarantined, Statistics
+from aiougds._stats import (
+    Capabilities,
+    ControllerInfo,
+    PollingThread,
+    Quarantined,
+    Statistics,
+)
 from aiougds._stream_event import GPUEvent, StreamEvent, gpu_event
 from aiougds._stream_group import StreamGroup
 from aiougds._stream_op import StreamOperation, StreamState

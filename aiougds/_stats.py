@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aiougds._ffi import NULL, ffi, lib, text
-from aiougds._polling import PollingThread, polling_for
 from aiougds._status import status_name
 from aiougds._tallies import (
     Command,
@@ -21,6 +20,7 @@ from aiougds._tallies import (
 
 if TYPE_CHECKING:
     from aiougds._device import Device
+    from aiougds._ffi import CData
     from aiougds._options import IoClass, Mode
 
 State = Literal["live", "resetting", "wedged", "removed", "closed"]
@@ -160,6 +160,70 @@ class ControllerInfo:
     """Where the device is; None: the machine does not say."""
     open_ms: float
     """How long bring-up took."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollingThread:
+    """What a thread of an executor does."""
+
+    thread_id: int
+    """Of the kernel; 0: it has not run yet."""
+    cpu: int | None
+    """The processor it is kept on."""
+    controllers: int
+    """Controllers that it polls. Each begins when it first has something to poll."""
+    passes: int
+    """Looks at all of them."""
+    found: int
+    """Of these, with something to do."""
+    sleeps: int
+    """Times that it went to sleep, for lack of work."""
+    cpu_s: float
+    """Processor time it has taken."""
+    alive_s: float
+    """Time since it began."""
+
+    @property
+    def queue_pairs(self) -> int:
+        """Queue pairs that it polls: the last one of each controller."""
+        return self.controllers
+
+    @property
+    def busy(self) -> float:
+        """Share of a processor that it has taken since it began, 0 to 1."""
+        return min(1.0, self.cpu_s / self.alive_s) if self.alive_s else 0.0
+
+
+def thread_of(native: CData) -> PollingThread:
+    """Return what C says of a thread."""
+    return PollingThread(
+        thread_id=native.tid,
+        cpu=None if native.cpu < 0 else native.cpu,
+        controllers=native.controllers,
+        passes=native.passes,
+        found=native.found,
+        sleeps=native.sleeps,
+        cpu_s=_cpu_s(native.tid),
+        alive_s=native.alive_ns / 1e9,
+    )
+
+
+def _polling_for(ctrl: CData) -> tuple[PollingThread, ...]:
+    """Return the thread that polls for a controller, if there is one yet."""
+    native = ffi.new("struct ugds_exec_thread *")
+    there = lib.ugds_ctrl_executor(ctrl, native) > 0
+    return (thread_of(native),) if there else ()
+
+
+def _cpu_s(thread_id: int) -> float:
+    """Return the processor time of one of our threads; 0.0 when it is not known."""
+    if not thread_id:
+        return 0.0
+    # The kernel's number of a thread's clock.
+    try:
+        return time.clock_gettime((~thread_id << 3) | 6)
+    except OSError:
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +478,7 @@ def statistics(device: Device) -> Statistics:
         bounced_bytes=device.bounced_bytes,
         queues=queues,
         latencies=latencies,
-        executors=polling_for(device.ptr),
+        executors=_polling_for(device.ptr),
     )
 
 

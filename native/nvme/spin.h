@@ -3,6 +3,8 @@
 #ifndef NVME_SPIN_H
 #define NVME_SPIN_H
 
+#include <sched.h>
+
 #include "nvme/chan.h"
 #include "support/barrier.h"
 
@@ -40,6 +42,8 @@ static inline bool nvme_spin_ended(struct nvme_chan *ch, int64_t end, const stru
 			return true;
 		if (!(i & 7) && now_ns() >= end)
 			return false;
+		if (!(i & 31)) /* whom we wait for may have been woken on this processor */
+			sched_yield();
 		cpu_relax();
 	}
 }

@@ -173,9 +173,9 @@ async def test_statistics_tell_of_it(world: World) -> None:
         assert (one.cpu, one.queue_pairs) == (None, 1)
 
 
-async def test_nothing_polls_until_it_has_to() -> None:
-    async with aiougds.open("emu:?size=1MiB") as ns, ns.allocate(PAGE) as reg:
-        await ns.read(reg, offset=0)
+def test_nothing_polls_until_it_has_to() -> None:
+    with aiougds.blocking.open("emu:?size=1MiB") as ns, ns.allocate(PAGE) as reg:
+        ns.read(reg, offset=0)
         assert ns.controller.statistics().executors == ()
 
 
