@@ -53,6 +53,8 @@ class BatchItem(NamedTuple):
 class Batch:
     """At most ``capacity`` operations at a time, with one wait for any number of them.
 
+    Made by :meth:`Namespace.batch`.
+
     :meth:`read` and :meth:`write` prepare, :meth:`submit` checks all that is prepared
     and sends it with one doorbell (nothing of it, if one is bad), :meth:`harvest`
     takes what has ended, in the order it ended. It can be used again and again. It

@@ -5,6 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).with_name("extensions")))
 
@@ -16,9 +20,11 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "command_line"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]
 html_theme = "furo"
+smartquotes = False  # options begin with two hyphens
 html_title = f"aiougds {version}"
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 88
 autodoc_default_options = {
     "undoc-members": True,
     # What Python's own classes have is not told again.
@@ -34,3 +40,15 @@ myst_heading_anchors = 3
 suppress_warnings = ["ref.python"]
 # Links to other machines are looked at by `nox -s docs -- links` only.
 linkcheck_timeout = 20
+
+
+def without_constructor(
+    _app: Sphinx, kind: str, _name: str, of: object, _options: object, *_: object
+) -> tuple[str, None] | None:
+    """Show no constructor of what others make, as its docstring says."""
+    made_by_others = kind == "class" and "ade by" in (of.__doc__ or "")
+    return ("", None) if made_by_others else None
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-signature", without_constructor)
