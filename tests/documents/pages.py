@@ -30,6 +30,9 @@ REASONS: Final = {
     "boots guests": 4,
 }
 
+# Whose blocks build on each other: they are run in order, in one folder.
+IN_ORDER: Final = (ROOT / "docs" / "start.md",)
+
 FENCE: Final = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?"
     r"^(?P<fence>```+)(?P<language>[^\n]*)\n(?P<source>.*?)^(?P=fence)[ ]*$",
