@@ -63,6 +63,8 @@ async def check(
             chunks += len(found.slots.index)
             nbytes += found.slots.used_bytes
             replayed += found.replayed
+            if found.damaged is not None:
+                problems.append(f"{found.damaged}; the one before it was used")
             problems += [f"{address}: {one}" for one in await _headers(ns, found.slots)]
             if data:
                 count, wrong = await _data(ns, found.slots)

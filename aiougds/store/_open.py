@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     Devices = Iterable[str | Namespace]
 
 Flush = Literal["put", "lazy"]
+_log: Final = logging.getLogger("aiougds.store")
 EMPTY_BYTES: Final = 1 << 20  # that are looked at: the journal begins there
 
 
@@ -222,9 +224,12 @@ async def _open(devices: Devices, how: _How, options: OpenKeywords) -> ChunkStor
         for (_, ns), superblock in zip(mount.namespaces, superblocks, strict=True):
             if ns.readonly:
                 raise ReadOnlyError(f"{ns!r} is read-only, and a store is written")
-            recovered.append(
-                await recover(ns, superblock, how.eviction, how.high, how.low)
-            )
+            found = await recover(ns, superblock, how.eviction, how.high, how.low)
+            if found.damaged is not None:
+                _log.warning(
+                    "%s; the one before it was used, and nothing is lost", found.damaged
+                )
+            recovered.append(found)
         store = ChunkStore(
             mount, durable=how.flush == "put", took_s=time.monotonic() - began
         )

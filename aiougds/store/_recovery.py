@@ -37,6 +37,8 @@ class Recovered(NamedTuple):
     checkpoint: CheckpointHead
     replayed: int
     """Records of the journal that were replayed."""
+    damaged: str | None
+    """What is wrong with the last checkpoint, where the one before it was used."""
 
 
 async def read_superblock(ns: Namespace) -> bytes:
@@ -56,8 +58,8 @@ async def recover(
     low: float,
 ) -> Recovered:
     """Read checkpoint and journal, and build the index in memory."""
-    slots = Slots(superblock, eviction, high, low)
     store = superblock.uuid[:8]
+    damaged: StoreFormatError | None = None
     async with ns.allocate(CHUNK + page_most(superblock.key_bytes)) as reg:
         heads: list[CheckpointHead] = []
         for odd in range(2):
@@ -70,11 +72,30 @@ async def recover(
             raise StoreFormatError(
                 f"both checkpoints of the store on {ns!r} are damaged; format it anew"
             )
-        last = max(heads, key=lambda head: head.number)
-        await _load_pages(ns, superblock, last, slots, reg)
-        head_seq, epoch, replayed = await _replay(ns, superblock, last, slots, reg)
+        heads.sort(key=lambda head: -head.number)
+        for last in heads:
+            slots = Slots(superblock, eviction, high, low)
+            try:
+                await _load_pages(ns, superblock, last, slots, reg)
+                break
+            except StoreFormatError as error:
+                if damaged is not None or len(heads) == 1:
+                    raise
+                # The one before it, and all of the journal since, say the same.
+                damaged = error.with_traceback(None)
+        head_seq, epoch, replayed = await _replay(
+            ns, superblock, last, slots, reg, heads[0].replay_from
+        )
     slots.settle()
-    return Recovered(slots, head_seq, epoch + 1, last, replayed)
+    epoch = max(epoch, heads[0].epoch)
+    return Recovered(
+        slots,
+        head_seq,
+        epoch + 1,
+        last,
+        replayed,
+        None if damaged is None else str(damaged),
+    )
 
 
 async def _load_pages(
@@ -114,7 +135,7 @@ async def _load_pages(
     if pages < head.pages:
         raise StoreFormatError(
             f"page {pages} of checkpoint {head.number} of the store on {ns!r} is "
-            "damaged; 'aiougds store check' tells more"
+            "damaged"
         )
 
 
@@ -124,15 +145,19 @@ async def _replay(
     head: CheckpointHead,
     slots: Slots,
     reg: Registration,
+    least: int,
 ) -> tuple[int, int, int]:
     """Replay the journal; returns its next sequence, its last epoch, and records.
 
     It ends where the sequence breaks, and where the epoch goes back: a block that an
-    earlier opening has left behind is never taken for one that came after.
+    earlier opening has left behind is never taken for one that came after. Raises
+    StoreFormatError when a part of what came after the checkpoint is gone: the ring
+    went on beyond it, or ends before ``least``.
     """
     store, ring = superblock.uuid[:8], superblock.journal_blocks
     seq, epoch, replayed = head.replay_from, 0, 0
     newest = head.epoch
+    farthest = 0
     running = True
     place = seq % ring
     spans = [(place, ring), (0, place)]
@@ -149,10 +174,19 @@ async def _replay(
                     running = False
                     continue
                 newest = max(newest, found.epoch)
+                farthest = max(farthest, found.seq)
                 running = running and found.seq == seq and found.epoch >= epoch
                 if running:
                     replay_block(block, found.records, slots.columns)
                     seq, epoch = seq + 1, found.epoch
                     replayed += found.records
             first += count
+    if farthest >= head.replay_from + ring or seq < least:
+        raise StoreFormatError(
+            f"the last checkpoint of the store on {ns!r} is damaged, and checkpoint "
+            f"{head.number} before it is no help: of the journal since then (block "
+            f"{head.replay_from} and on) a part is overwritten or damaged as well. "
+            "Chunks that are there cannot be told from those that are not; format it "
+            "anew"
+        )
     return seq, newest, replayed

@@ -123,13 +123,73 @@ async def test_damage_is_told(world: World) -> None:
             await ns.write(bytes(wrong), offset=0)
             await store_is(what)
         await ns.write(bytes(block), offset=0)
-        # The last checkpoint has number 1; its page is behind its head.
         region = superblock.checkpoint + superblock.checkpoint_bytes
-        await ns.write(bytes(BLOCK), offset=region + BLOCK)
-        await store_is("page 0 of checkpoint 1")
         for at in (region, superblock.checkpoint):
             await ns.write(bytes(BLOCK), offset=at)
         await store_is("both checkpoints")
+
+
+@pytest.mark.tasks
+@pytest.mark.few
+async def test_the_checkpoint_before_a_damaged_one_will_do(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the journal since then it says the same; closing makes a new one."""
+    async with world.open() as ns:
+        async with st.open([ns], create=LAYOUT) as chunks:
+            for n in range(5):
+                await put(chunks, b"%d" % n, 100)
+            await chunks.delete(b"3")
+            superblock = chunks._shards[0].disk.superblock
+        # The last checkpoint has number 1; its page is behind its head.
+        region = superblock.checkpoint + superblock.checkpoint_bytes
+        await ns.write(bytes(BLOCK), offset=region + BLOCK)
+        (problem,) = (await st.check([ns])).problems
+        assert "page 0 of checkpoint 1" in problem
+        for _ in range(2):  # without a trace of the first opening
+            chunks = await st.open([ns])
+            assert {key for key, _ in chunks.scan()} == {b"0", b"1", b"2", b"4"}
+            await chunks._mount.close()
+        assert "page 0 of checkpoint 1" in caplog.text
+        async with st.open([ns]) as chunks:
+            await put(chunks, b"5", 100)
+        assert not (await st.check([ns])).problems
+        async with st.open([ns]) as chunks:
+            for n in (0, 1, 2, 4, 5):
+                await holds(chunks, b"%d" % n, 100)
+
+
+@pytest.mark.tasks
+@pytest.mark.few
+@pytest.mark.parametrize("what", ["head", "page"])
+async def test_what_the_journal_no_longer_has_is_refused(
+    world: World, what: str
+) -> None:
+    """The ring is a block round: nothing may be taken for all that there was."""
+    layout = st.Layout(slot_bytes=4 * KIB, key_bytes=64, journal_bytes=64 * BLOCK)
+    async with world.open(emu={"size": 16 * MIB}) as ns:
+        chunks = await st.open([ns], create=layout)
+        journal = chunks._shards[0].journal
+        before, n = journal.checkpoints.last, 0
+        while journal.checkpoints.count < 3 or journal.head <= before.replay_from + 64:
+            if journal.checkpoints.count < 3:
+                before = journal.checkpoints.last
+            await put(chunks, b"%d" % n, 10)
+            n += 1
+        last = journal.checkpoints.last
+        assert last.number == before.number + 1
+        superblock = chunks._shards[0].disk.superblock
+        await chunks._mount.close()
+        region = superblock.checkpoint + last.number % 2 * superblock.checkpoint_bytes
+        at = region if what == "head" else region + BLOCK
+        kept = bytearray(BLOCK)
+        await ns.read(kept, offset=at)
+        await ns.write(bytes(BLOCK), offset=at)
+        with pytest.raises(st.StoreFormatError, match="overwritten"):
+            await st.open([ns])
+        await ns.write(bytes(kept), offset=at)
+        async with st.open([ns]) as chunks:
+            assert len(chunks) == n
 
 
 @pytest.mark.tasks
