@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -100,7 +100,8 @@ class Work(Generic[Key]):
         self.loaded: Outbox[Found] = Outbox(loaded)
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
-        self._locks: Counter[bytes] = Counter()
+        # Generations in the order of their locks: the oldest are given back first.
+        self._locks: dict[bytes, deque[int]] = {}
         self._spoiled: set[bytes] = set()  # cannot be read: to go when unlocked
         self.counts: Counter[str] = Counter()
         self.hosted = HostedStore(options, name="aiougds-lmcache", listener=listener)
@@ -128,8 +129,9 @@ class Work(Generic[Key]):
             names = [self._name(key) for key in keys]
             with self._lock:
                 for index, name in enumerate(names):
-                    if name not in self._spoiled and self.store.pin(name):
-                        self._locks[name] += 1
+                    generation = name not in self._spoiled and self.store.pin(name)
+                    if generation:
+                        self._locks.setdefault(name, deque()).append(generation)
                         found.append(index)
         with self._lock:
             self.counts["looked up"] += len(keys)
@@ -144,12 +146,11 @@ class Work(Generic[Key]):
         with self._lock:
             for key in keys:
                 name = self._name(key)
-                if self._locks[name] <= 0:
-                    del self._locks[name]
+                locks = self._locks.get(name)
+                if not locks:
                     continue
-                self._locks[name] -= 1
-                self.store.unpin(name)
-                if not self._locks[name]:
+                self.store.unpin(name, locks.popleft())
+                if not locks:
                     del self._locks[name]
                     if name in self._spoiled:
                         self._drop(name)
@@ -187,9 +188,9 @@ class Work(Generic[Key]):
         """
         if self.hosted.alive:
             with self._lock:
-                for name, count in self._locks.items():
-                    for _ in range(count):
-                        self.store.unpin(name)
+                for name, locks in self._locks.items():
+                    for generation in locks:
+                        self.store.unpin(name, generation)
                 self._locks.clear()
         self.hosted.close()
 
@@ -214,7 +215,8 @@ class Work(Generic[Key]):
     def report(self) -> dict[str, object]:
         """Return how it is, and what it has done; in plain numbers and texts."""
         with self._lock:
-            locks, spoiled = sum(self._locks.values()), len(self._spoiled)
+            locks = sum(map(len, self._locks.values()))
+            spoiled = len(self._spoiled)
         alive = self.hosted.alive
         report: dict[str, object] = {
             "is_healthy": alive and not self.hosted.broken,

@@ -144,7 +144,7 @@ async def get_many(
     results: list[int | UGDSError] = [0] * len(items)
     together: list[tuple[int, Reading]] = []
     alone: list[tuple[int, bytes, object]] = []
-    held: list[bytes] = []
+    held: list[tuple[bytes, int]] = []
     disk, device = shard.disk, shard.disk.ns._device
     try:
         for index, (key, into) in enumerate(items):
@@ -152,7 +152,7 @@ async def get_many(
                 target = registered(device, into, READ)
                 if target is None or not is_aligned(target):
                     alone.append((index, key, into))
-                    held += [key] if shard.pin(key) else []
+                    held.append((key, shard.pin(key)))
                     continue
                 shard.counts.gets += 1
                 reading = Reading(shard, key, target)
@@ -161,7 +161,7 @@ async def get_many(
                     if block is None:
                         shard.counts.gets -= 1
                         alone.append((index, key, into))
-                        held += [key] if shard.pin(key) else []
+                        held.append((key, shard.pin(key)))
                         continue
                     reading.use(shard, block)
                 shard.hold(reading.slot)
@@ -189,8 +189,8 @@ async def get_many(
     finally:
         for _, reading in together:
             release(shard, reading)
-        for key in held:
-            shard.unpin(key)
+        for key, generation in held:
+            shard.unpin(key, generation)
     return results
 
 

@@ -117,17 +117,22 @@ class StoreIndex:
                 if shard.slots.index.get(key) == slot:
                     yield key, self._info(shard, slot)
 
-    def pin(self, key: bytes) -> bool:
-        """Keep a chunk from eviction and deletion; False: it is not there.
+    def pin(self, key: bytes) -> int:
+        """Keep a chunk from eviction and deletion; 0: it is not there.
 
-        Counted: it is free again after as many :meth:`unpin`. Pins are not kept when
-        the store is closed.
+        Returns its generation. Counted: it is free again after as many
+        :meth:`unpin`. Pins are not kept when the store is closed, nor when a chunk
+        turns out to be damaged, and is dropped.
         """
         return self._shard(key).pin(key)
 
-    def unpin(self, key: bytes) -> bool:
-        """Take one pin back; False: there was none."""
-        return self._shard(key).unpin(key)
+    def unpin(self, key: bytes, generation: int | None = None) -> bool:
+        """Take one pin back; False: there was none.
+
+        With the ``generation`` that :meth:`pin` returned, only of that chunk: where
+        it was dropped and put anew since, the pins of the new one stay.
+        """
+        return self._shard(key).unpin(key, generation)
 
     def touch(self, keys: Iterable[bytes]) -> None:
         """Note, on the store's loop, that chunks were used by whoever has a copy."""
@@ -140,12 +145,13 @@ class StoreIndex:
     @contextmanager
     def pinned(self, key: bytes) -> Generator[ChunkInfo]:
         """Pin a chunk for as long as a ``with``; ChunkNotFoundError: not there."""
-        if not self.pin(key):
+        generation = self.pin(key)
+        if not generation:
             raise not_found(key)
         try:
             yield self.chunk(key)
         finally:
-            self.unpin(key)
+            self.unpin(key, generation)
 
     # ---- listeners and numbers ----
 

@@ -73,16 +73,16 @@ async def recover(
                 f"both checkpoints of the store on {ns!r} are damaged; format it anew"
             )
         heads.sort(key=lambda head: -head.number)
-        for last in heads:
-            slots = Slots(superblock, eviction, high, low)
-            try:
-                await _load_pages(ns, superblock, last, slots, reg)
-                break
-            except StoreFormatError as error:
-                if damaged is not None or len(heads) == 1:
-                    raise
-                # The one before it, and all of the journal since, say the same.
-                damaged = error.with_traceback(None)
+        last, slots = heads[0], Slots(superblock, eviction, high, low)
+        try:
+            await _load_pages(ns, superblock, last, slots, reg)
+        except StoreFormatError as error:
+            if len(heads) == 1:
+                raise
+            # The one before it, and all of the journal since, say the same.
+            damaged = error.with_traceback(None)
+            last, slots = heads[1], Slots(superblock, eviction, high, low)
+            await _load_pages(ns, superblock, last, slots, reg)
         head_seq, epoch, replayed = await _replay(
             ns, superblock, last, slots, reg, heads[0].replay_from
         )

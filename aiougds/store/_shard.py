@@ -295,23 +295,25 @@ class Shard:
         self._tell(why, [item])
         return ticket
 
-    def pin(self, key: bytes) -> bool:
-        """Count one more that needs the chunk; from any thread."""
+    def pin(self, key: bytes) -> int:
+        """Count one more that needs the chunk, of that generation; from any thread."""
         slots = self.slots
         with self._lock:
             slot = slots.index.get(key)
             if slot is None:
-                return False
+                return 0
             slots.pins[slot] = slots.pins.get(slot, 0) + 1
-            return True
+            return slots.columns.gens[slot]
 
-    def unpin(self, key: bytes) -> bool:
+    def unpin(self, key: bytes, generation: int | None) -> bool:
         """Count one less; from any thread."""
         slots = self.slots
         with self._lock:
             slot = slots.index.get(key)
             count = 0 if slot is None else slots.pins.get(slot, 0)
             if slot is None or not count:
+                return False
+            if generation not in (None, slots.columns.gens[slot]):
                 return False
             if count > 1:
                 slots.pins[slot] = count - 1

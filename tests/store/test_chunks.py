@@ -195,6 +195,27 @@ async def test_deleting_and_pinning(world: World) -> None:
 
 
 @pytest.mark.few
+async def test_a_pin_is_of_one_generation(world: World) -> None:
+    """What was dropped and put anew is not let go by who held the old one."""
+    async with opened(world) as (_, chunks):
+        await put(chunks, b"a", 100)
+        old = chunks.pin(b"a")
+        assert old == chunks.chunk(b"a").generation
+        (shard,) = chunks._shards
+        with chunks.pinned(b"a"):
+            shard.remove(shard.slots.index[b"a"], "corrupt", pinned=True)
+            await put(chunks, b"a", 100)
+            new = chunks.pin(b"a")
+            assert new > old
+        assert chunks.chunk(b"a").pins == 1
+        assert not chunks.unpin(b"a", old)
+        with pytest.raises(st.ChunkPinnedError):
+            await chunks.delete(b"a")
+        assert chunks.unpin(b"a", new)
+        assert await chunks.delete(b"a")
+
+
+@pytest.mark.few
 async def test_what_a_listener_raises_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -144,7 +144,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.pins) < 4)
     @rule(key=KEYS)
     def pin(self, key: bytes) -> None:
-        assert self.chunks.pin(key) is (key in self.model)
+        assert bool(self.chunks.pin(key)) is (key in self.model)
         if key in self.model:
             self.pins[key] = self.pins.get(key, 0) + 1
 
