@@ -47,9 +47,9 @@ def test_no_third_party_package_but_cffi_is_imported() -> None:
 
 def test_a_name_that_is_not_there_is_none() -> None:
     with pytest.raises(
-        AttributeError, match="module 'aiougds' has no attribute 'opne'"
+        AttributeError, match="module 'aiougds' has no attribute 'opened_by'"
     ):
-        getattr(aiougds, "opne")  # noqa: B009 (a type checker knows better)
+        getattr(aiougds, "opened_by")  # noqa: B009 (a type checker knows better)
     assert "open" in dir(aiougds)
 
 

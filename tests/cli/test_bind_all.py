@@ -167,7 +167,7 @@ def test_the_file_is_read_as_it_says(config: Path) -> None:
         ("[[device]]", "serial = None in [[device]] 1: say the drive's serial"),
         ("[[device]]\nserial = 7", "serial = 7 in [[device]] 1"),
         (drives("a") + drives("b", "a"), "serial 'a' is there twice"),
-        (drives("a", more="adress = 'x'\n"), "'adress' in [[device]] 1 is not known"),
+        (drives("a", more="slot = 'x'\n"), "'slot' in [[device]] 1 is not known"),
         (drives("a", more="address = '65:00.0'\n"), "say a PCI address such as"),
         (drives("a", more="overwrite = 1\n"), "overwrite = 1 in [[device]] 1: true"),
         ("wait = 3", "'wait' at the top is not known; known are device, wait_s"),
