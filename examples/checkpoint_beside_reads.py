@@ -51,6 +51,7 @@ async def beside(io_class: aiougds.IoClass | None) -> None:
     async with aiougds.open(SLOW) as ns, ns.allocate(CHECKPOINT) as state:
         state.view[:] = random.Random(2).randbytes(CHECKPOINT)
         done = asyncio.Event()
+        took_s = 0.0
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(look_up(ns, done))
             if io_class is None:
