@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import BatchError, UGDSError
@@ -56,25 +58,27 @@ class Alike:
         slots, disk = shard.slots, shard.disk
         columns = slots.columns
         try:
-            index = slots.index
+            index, lengths = slots.index, columns.lengths
             found = [index[key] for key, _ in items]
-            (nbytes,) = set(map(columns.lengths.__getitem__, found))
+            all_lengths = [lengths[slot] for slot in found]
+            nbytes = all_lengths[0]
             pool = slots.fitting(nbytes)
             # typed: what is no slice raises AttributeError
             (reg,) = {into._reg for _, into in items}  # type: ignore[attr-defined]
             sizes = {into.nbytes for _, into in items}  # type: ignore[attr-defined]
             starts = [into._start for _, into in items]  # type: ignore[attr-defined]
-        except (AttributeError, KeyError, ValueError):
+        except (AttributeError, IndexError, KeyError, ValueError):
             return None
         if (
             pool is None
             or nbytes % disk.superblock.lba_bytes
+            or all_lengths.count(nbytes) < len(found)
             or min(sizes) < nbytes
             or not isinstance(reg, PinnedMemory)
             or reg._device is not disk.ns._device
             or not is_aligned(reg)
             or any(map(columns.kinds.__getitem__, found))
-            or any(start & 3 for start in starts)
+            or reduce(or_, starts) & 3
         ):
             return None
         base, stride = pool.offset + BLOCK, pool.stride
