@@ -82,7 +82,7 @@ class OpenKeywords(TypedDict, total=False):
 class Preset:
     """What a policy chooses for ``open``, where nothing else was said.
 
-    The names are those of its arguments; None: it does not choose.
+    They are fields of :class:`OpenOptions`; None: it does not choose.
     """
 
     mode: Mode | None = None

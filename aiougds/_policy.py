@@ -98,7 +98,7 @@ class Plan:
         _check_chunk(self.chunk)
 
     def plan(self, intent: Intent, /) -> Plan:
-        """Return itself: a plan is the policy that has the same for all operations."""
+        """Return itself, whatever ``intent`` says: it is a policy, too."""
         return self
 
 

@@ -112,6 +112,8 @@ def test_times_have_units(member: Member) -> None:
         hints = {member.name: member.function.__annotations__.get("return", "")}
     else:
         hints = {p.name: str(p.annotation) for p in parameters(member.function)}
+    if "hare of" in member.doc:
+        return  # of 1
     loose = [
         name
         for name, hint in hints.items()
