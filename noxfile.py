@@ -21,6 +21,9 @@ nox.options.error_on_missing_interpreters = False
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["tests", "lint", "typecheck", "native"]
 
+# As pip does: where nobody may write it later, each process would compile all anew.
+os.environ.setdefault("UV_COMPILE_BYTECODE", "1")
+
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)

@@ -65,7 +65,7 @@ def test_an_error_is_called_by_its_public_name_before_any_name_was_used() -> Non
 
 @pytest.mark.timeout(180)
 def test_import_takes_15_ms_at_most() -> None:
-    if Path(aiougds.__file__).is_relative_to(ROOT):
+    if Path(aiougds.__file__).is_relative_to(ROOT / "aiougds"):
         pytest.skip("an editable install looks for what to build, at each import")
     best = float("inf")
     for _ in range(TRIES):
