@@ -22,7 +22,6 @@ import asyncio, sys, time
 before = set(sys.modules)
 began = time.thread_time()
 import aiougds
-from aiougds import _public
 took = time.thread_time() - began
 aiougds.open  # all of it is loaded now
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
