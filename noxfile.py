@@ -113,7 +113,7 @@ def install_wheel(session: nox.Session) -> None:
 def c_sources() -> list[str]:
     return sorted(
         str(path.relative_to(ROOT))
-        for top in ("kmod", "native", "tests")
+        for top in ("examples", "kmod", "native", "tests")
         for path in (ROOT / top).rglob("*.[ch]")
     )
 

@@ -191,6 +191,9 @@ class Lib:
     def ugds_open_kmod(
         self, path: CData | Buffer, p: CData, ret: CData, err: CData, /
     ) -> int: ...
+    def ugds_open_transport(
+        self, transport: CData, p: CData, ret: CData, err: CData, /
+    ) -> int: ...
     def ugds_exec_new(
         self, threads: int, cpus: CData, nr_cpus: int, ret: CData, /
     ) -> int: ...

@@ -79,7 +79,8 @@ EMU_NUMBERS: Final = (
 )  # fmt: skip
 
 
-def _open_params(options: OpenOptions, segment: Segment) -> CData:
+def open_params(options: OpenOptions, segment: Segment) -> CData:
+    """Return the options as C wants them."""
     p = ffi.new("struct ugds_open_params *")
     p.flags = (
         (lib.UGDS_OPEN_READONLY if options.readonly else 0)
@@ -166,7 +167,7 @@ def open_emu(address: Address, options: OpenOptions, segment: Segment) -> CData:
     """Start an embedded controller and bring it up."""
     params, _path = _emu_params(parse_emu(address), readonly=options.readonly)
     ret, err = ffi.new("struct ugds_ctrl **"), ffi.new("struct ugds_error *")
-    code = lib.ugds_open_emu(params, _open_params(options, segment), ret, err)
+    code = lib.ugds_open_emu(params, open_params(options, segment), ret, err)
     if code < 0:
         words = text(err.text) or os.strerror(-code)
         raise open_error(code, f"{address.text}: {words}", err.status)
@@ -178,7 +179,7 @@ def open_kmod(address: Address, options: OpenOptions, segment: Segment) -> CData
     """Take a controller of the kernel helper and bring it up."""
     path = ffi.new("char[]", os.fsencode(parse_kmod(address)))
     ret, err = ffi.new("struct ugds_ctrl **"), ffi.new("struct ugds_error *")
-    code = lib.ugds_open_kmod(path, _open_params(options, segment), ret, err)
+    code = lib.ugds_open_kmod(path, open_params(options, segment), ret, err)
     if code == -ENOMEM:
         raise MemoryLimitError(f"{address.text}: {text(err.text)}: {memlock()}")
     if code < 0:
@@ -205,6 +206,7 @@ TRANSPORTS: Final[dict[str, Opener]] = {
     KMOD_PREFIX: open_kmod,
     KMOD_LINKS: open_kmod,
 }
+BUILT_IN: Final = frozenset(TRANSPORTS)
 
 
 def _check_promises(device: Device) -> None:

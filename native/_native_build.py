@@ -10,7 +10,7 @@ from cffi import FFI
 INCLUDE = Path(__file__).with_name("include")
 HEADERS = (
     "ugds.h", "ugds_emu.h", "ugds_gpu.h", "ugds_stream.h", "ugds_exec.h",
-    "ugds_stats.h", "ugds_plan.h",
+    "ugds_stats.h", "ugds_plan.h", "ugds_own.h",
 )  # fmt: skip
 # The guard and the includes; `#define NAME NUMBER` is C that cffi understands.
 NOT_CDEF = re.compile(r"#\s*(ifndef|endif|include|define\s+\w+\s*$)", re.ASCII)

@@ -185,6 +185,7 @@ def declarations() -> str:
             "ugds_stream.h",
             "ugds_exec.h",
             "ugds_plan.h",
+            "ugds_own.h",
             "ugds_stats.h",
         )
     )

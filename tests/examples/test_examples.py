@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 Tensors = dict[str, NDArray[np.generic]]
 Load = Callable[[Path], Coroutine[object, object, Tensors]]
 
+ALL = sorted(EXAMPLES.rglob("*.py"))
+
 # Those that have tests of their own, here or in another file.
 OF_THEIR_OWN = {"kv_serving", "load_safetensors", "pytest_fixture", "stream_restore"}
 
@@ -38,6 +40,14 @@ SAID = {
         r"beside a checkpoint \(background class, [\d.]+ s\), reads: LATENCIES"
     ).replace("LATENCIES", r"\d+ us in the middle, \d+ us at the 99th percentile"),
     ("blocking_threads",): r"4 threads read 4194304 bytes",
+    ("extending/policy",): (
+        r"background: 1 operations, \d+ commands\n"
+        r"latency: 8 operations, 8 commands\nnormal: 1 operations, \d+ commands"
+    ),
+    ("extending/ramdisk",): (
+        r"aiougds example ramdisk, by transport ramdisk\n16 MiB, \d+ queue pairs\n"
+        r"every byte came back"
+    ),
     ("fault_injection",): (
         r"(?s)two media errors.*4096 bytes after 2 failures\n.*given up at once\n"
         r".*did not end within timeout_s=0.05.*in quarantine: 0"
@@ -57,10 +67,11 @@ def test_it_runs_and_says_so(command: tuple[str, ...]) -> None:
 
 def test_every_example_is_tried() -> None:
     tried = {command[0] for command in SAID} | OF_THEIR_OWN
-    assert tried == {path.stem for path in EXAMPLES.glob("*.py")}
+    names = {path.relative_to(EXAMPLES).with_suffix("").as_posix() for path in ALL}
+    assert tried == names
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", ALL, ids=lambda p: p.stem)
 def test_its_docstring_says_what_for_how_and_what_then(path: Path) -> None:
     """And the list of examples has the first line, and no more."""
     said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
@@ -68,7 +79,10 @@ def test_its_docstring_says_what_for_how_and_what_then(path: Path) -> None:
     for words in ("What it shows:", how, r"\b[Yy]ou\s+see\b"):
         assert re.search(words, said), words
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    assert f"| [{path.stem}]({path.name}) | {said.splitlines()[0]} |" in listed
+    name = path.relative_to(EXAMPLES).as_posix()
+    assert (
+        f"| [{name.removesuffix('.py')}]({name}) | {said.splitlines()[0]} |" in listed
+    )
 
 
 def test_the_tests_with_the_fixture_pass(tmp_path: Path) -> None:
