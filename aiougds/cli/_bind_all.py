@@ -51,19 +51,19 @@ def bind_all(
                 raise RefusedError(report.refusal())
         except (CommandError, OSError) as error:
             errors.append(error)
-    _show(console, reports)
+    _show(console, reports, nothing=not wanted.devices)
     if errors:
         raise ExceptionGroup("drives that were not bound", errors)
     return 0
 
 
-def _show(console: Console, reports: list[Report]) -> None:
+def _show(console: Console, reports: list[Report], *, nothing: bool) -> None:
     if console.quiet:
         console.json({"schema": SCHEMA, "moves": [describe(one) for one in reports]})
         return
     for report in reports:
         show(console, report)
-    if not reports:
+    if nothing:
         console.line("nothing to bind")
 
 

@@ -55,7 +55,7 @@ def load(path: Path) -> Devices:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     _known(path, "at the top", found, ("device", "wait_s"))
     wait_s = found.get("wait_s", WAIT_S)

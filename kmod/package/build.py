@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Make the Debian package of the kernel module: ``build.py [FOLDER]``; needs dpkg-deb.
+"""Make the Debian package of the kernel module: ``build.py FOLDER``; needs dpkg-deb.
 
 The package brings the module's source to DKMS, which builds and signs it for each
 kernel; the udev rule, the group, the unit that binds drives at boot and its files.
@@ -8,10 +8,10 @@ kernel; the udev rule, the group, the unit that binds drives at boot and its fil
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -92,4 +92,11 @@ def build(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()))
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    arguments.add_argument("folder", type=Path, help="where the package is put")
+    into: Path = arguments.parse_args().folder.resolve()
+    if not into.is_dir():
+        arguments.error(f"{into} is no folder: make it first")
+    if shutil.which("dpkg-deb") is None:
+        arguments.error("dpkg-deb is missing: it comes with Debian's dpkg")
+    print(build(into))

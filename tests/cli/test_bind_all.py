@@ -111,9 +111,12 @@ def test_what_is_stored_there_is_overruled_only_where_it_is_said(
     assert driver(kernel) == "ugds_drv"
 
 
-def test_one_that_is_not_there_or_elsewhere(kernel: Kernel, config: Path) -> None:
+def test_one_that_is_not_there_or_elsewhere(
+    kernel: Kernel, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = drives("S3") + drives("S1", more=f'address = "{SECOND}"\n')
     missing, elsewhere = failures(config, text)
+    assert capsys.readouterr().out == ""
     assert isinstance(missing, MissingError)
     assert "no NVMe drive has the serial number S3" in str(missing)
     assert isinstance(elsewhere, RefusedError)
@@ -175,6 +178,7 @@ def test_the_file_is_read_as_it_says(config: Path) -> None:
         ("wait_s = true", "wait_s = True: say a number"),
         ("wait_s = nan", "wait_s = nan: say a number"),
         ("serial = ", "is not TOML"),
+        ("serial = " + "[" * 5000, "is not TOML"),
     ],
 )
 def test_what_the_file_cannot_say(config: Path, text: str, words: str) -> None:
