@@ -127,24 +127,32 @@ static bool advance(struct stream *s, struct stream_op *op)
 	return some;
 }
 
-static void make_visible(struct stream *s)
+/* What the GPU could not be made to see was not read. */
+static void make_visible(struct stream *s, struct stream_op *op)
 {
 	struct gpu_before before;
 	/* a host function has no wait that would do it */
-	bool call = s->must_flush || (s->wait_flushes && s->cur->flags & STREAM_CALLBACK);
+	bool call = s->must_flush || (s->wait_flushes && op->flags & STREAM_CALLBACK);
+	int code;
 
-	if (!call || s->rt->enter(&s->place, &before))
+	if (!call || op->err)
 		return;
-	s->rt->flush_remote_writes();
-	s->rt->leave(&s->place, &before);
+	code = s->rt->enter(&s->place, &before);
+	if (!code) {
+		code = s->rt->flush_remote_writes();
+		s->rt->leave(&s->place, &before);
+	}
+	if (code) {
+		op->err = -EIO;
+		op->gpu_code = code;
+	}
 }
 
-static void let_pass(struct stream *s, uint32_t seq)
+static void let_pass(struct stream *s, const struct stream_op *op, uint32_t seq)
 {
-	make_visible(s);
 	dma_wmb(); /* what devices and we wrote is in memory before the word is */
 	stream_word_set(&s->done, seq);
-	if (s->by_callback || s->cur->flags & STREAM_CALLBACK)
+	if (s->by_callback || op->flags & STREAM_CALLBACK)
 		sem_post(&s->called);
 }
 
@@ -163,6 +171,7 @@ static void settle(struct stream *s, struct stream_op *op)
 {
 	bool withdrawn = atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_CANCELLED;
 
+	make_visible(s, op);
 	if (op->cell) {
 		bool broken;
 
@@ -181,7 +190,7 @@ static void settle(struct stream *s, struct stream_op *op)
 	}
 	op->passing = true;
 	op->deadline = INT64_MAX;
-	let_pass(s, op->last);
+	let_pass(s, op, op->last);
 }
 
 /*
@@ -289,8 +298,10 @@ static bool work(struct stream *s, struct stream_op *op, int64_t now)
 	}
 	if (advance(s, op)) {
 		some = true;
-		if (s->good != op->last)
-			let_pass(s, s->good);
+		if (s->good != op->last) {
+			make_visible(s, op);
+			let_pass(s, op, s->good);
+		}
 	}
 	if (s->good == op->last && !s->inflight) {
 		settle(s, op);

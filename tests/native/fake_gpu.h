@@ -61,7 +61,8 @@ struct fake_gpu {
 	_Atomic uint32_t nr_memops, nr_copies, nr_pinned;
 	uint32_t caps;
 	bool ordered; /* streams come behind default ones */
-	void (*on_flush)(void); /* a stream is about to be let pass */
+	_Atomic int flush_code; /* what flushing answers, */
+	_Atomic uint32_t nr_flushes; /* and how often it was asked to */
 };
 
 static struct fake_gpu fake;
@@ -363,9 +364,8 @@ static int fake_host_func(uint64_t stream, void (*fn)(void *arg), void *arg)
 
 static int fake_flush(void)
 {
-	if (fake.on_flush)
-		fake.on_flush();
-	return 0;
+	atomic_fetch_add(&fake.nr_flushes, 1);
+	return atomic_load(&fake.flush_code);
 }
 
 static int fake_caps(int32_t device, uint32_t *ret)
