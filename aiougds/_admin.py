@@ -220,7 +220,7 @@ async def error_log(device: Device, entries: int) -> tuple[ErrorLogEntry, ...]:
     if not 1 <= entries <= MAX_DATA // 64:
         raise RangeError(f"entries={entries} is outside 1 .. {MAX_DATA // 64}")
     data = await log_page(device, LOG_ERROR, 64 * entries, 0xFFFFFFFF)
-    found = []
+    found: list[ErrorLogEntry] = []
     for at in range(0, len(data), 64):
         entry = data[at : at + 64]
         count = int.from_bytes(entry[:8], "little")

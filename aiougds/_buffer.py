@@ -184,7 +184,7 @@ class Claim(Memory):
 def describe(obj: object) -> Memory:
     """Return the memory of an object, or raise what says why it has none to use."""
     if isinstance(obj, tuple):
-        return _pair(obj)
+        return _pair(cast("tuple[object, ...]", obj))
     if callable(getattr(obj, "data_ptr", None)):
         return _tensor(obj)
     interface = _cuda_interface(obj)
@@ -192,7 +192,7 @@ def describe(obj: object) -> Memory:
         return _cuda_array(obj, interface)
     interface = getattr(obj, "__array_interface__", None)
     if isinstance(interface, dict):
-        return _array(obj, interface)
+        return _array(obj, cast("dict[str, object]", interface))
     gpu = _dlpack_of_gpu(obj)
     if gpu is not None:
         return gpu
@@ -402,7 +402,8 @@ def _array(obj: object, interface: dict[str, object]) -> Memory:
         raise _not_contiguous(obj, "copy it")
     if "O" in str(interface.get("typestr", "")):
         raise MemoryLayoutError(f"{_name(obj)} holds Python objects, not data")
-    return Memory(data[0], nbytes, obj, readonly=bool(data[1]))
+    ptr, readonly = cast("tuple[int, object]", data)
+    return Memory(ptr, nbytes, obj, readonly=bool(readonly))
 
 
 def _buffer(obj: object, view: memoryview) -> Memory:

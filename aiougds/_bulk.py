@@ -66,8 +66,10 @@ async def read_or_write_many(
             "registration, not with pairs"
         )
     else:
-        pairs = requests if isinstance(requests, (list, tuple)) else None
-        if pairs is None:
+        pairs: Sequence[object]
+        if isinstance(requests, (list, tuple)):
+            pairs = cast("Sequence[object]", requests)
+        else:
             try:
                 pairs = list(cast("Iterable[object]", requests))
             except TypeError:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 from aiougds._batch import Batch
 from aiougds._errors import (
     ArgumentError,
-    ArgumentTypeError,
     ClosedError,
     MemoryLayoutError,
     OperationTimeoutError,
@@ -17,6 +16,7 @@ from aiougds._errors import (
 )
 from aiougds._failure import NAMES
 from aiougds._ffi import lib
+from aiougds._items import pair_of
 from aiougds._pinned import PinnedMemory
 from aiougds._transfer import Clock, check_timeout, locate, whole
 
@@ -148,15 +148,14 @@ def _checked(
     pairs: list[object] = list(requests)
     for index, pair in enumerate(pairs):
         try:
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise ArgumentTypeError(f"{pair!r} is not a pair (memory, offset)")
-            place = locate(window.device, pair[0], op)
+            memory, offset = pair_of(pair)
+            place = locate(window.device, memory, op)
             if not isinstance(place.keep, PinnedMemory):
                 raise MemoryLayoutError(
                     "the memory is not registered, and batches never pin just in time; "
                     "use ns.register()"
                 )
-            window.check_range(NAMES[op], whole(pair[1], "offset"), place.nbytes)
+            window.check_range(NAMES[op], whole(offset, "offset"), place.nbytes)
         except ArgumentError as error:
             error.add_note(f"item {index}")
             raise

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from aiougds._completion_thread import blocking_depth, state, thread_home
 from aiougds._errors import WrongLoopError
-from aiougds._ffi import Record
+from aiougds._ffi import Record, new_tuple
 from aiougds._home import (
     MARK_FUTURE,
     MARK_RESUMED,
@@ -169,10 +169,10 @@ class AsyncioHome(Home):
             # typed: the only one of such an entry
             only: asyncio.Future[Record] = entry[0]  # type: ignore[assignment]
             if not only.done():
-                only.set_result(tuple.__new__(Record, words))
+                only.set_result(new_tuple(Record, words))
             return
         pop = line.waiters.pop
-        new = tuple.__new__  # half the time of Record(...)
+        new = new_tuple
         it = iter(words)
         targets = line.targets
         for four in zip(it, it, it, it, strict=True):

@@ -57,7 +57,7 @@ exceptions, and :mod:`aiougds._failure` where errnos of C do.
 from __future__ import annotations
 
 import errno as _errno
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ def _rebuild(cls: type[UGDSError], number: int, message: str, state: object) -> 
     error = cls.__new__(cls)
     OSError.__init__(error, number, message)
     if isinstance(state, dict):
-        error.__dict__.update(state)
+        error.__dict__.update(cast("dict[str, object]", state))
     return error
 
 
@@ -434,7 +434,10 @@ class BatchError(ExceptionGroup[UGDSError]):
     results: tuple[int | UGDSError, ...]
 
     def __new__(
-        cls, message: str, exceptions: Sequence[UGDSError], results: object = ()
+        cls,
+        message: str,
+        exceptions: Sequence[UGDSError],
+        results: Sequence[int | UGDSError] = (),
     ) -> Self:
         return super().__new__(cls, message, exceptions)
 

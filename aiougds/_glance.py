@@ -138,7 +138,7 @@ def record(path: str, spell_s: float) -> tuple[list[Event], int]:
 def everything(folder: str | None = None) -> list[Glance]:
     """Look at all that this user's processes show."""
     where = runtime_folder() if folder is None else folder
-    found = []
+    found: list[Glance] = []
     for path in files(home_of(where)) if where else ():
         try:
             found.append(look(path))

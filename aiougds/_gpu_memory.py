@@ -274,7 +274,7 @@ def memory_of(obj: object) -> Memory:
     memory = describe(obj)
     if isinstance(memory, Claim):
         return _found(memory)
-    if type(memory.owner) is tuple and memory.owner is obj and memory.nbytes:
+    if memory.owner is obj and memory.nbytes and type(obj) is tuple:
         # A bare pointer says nothing: a runtime in use may know that it is its own.
         try:
             pointer = pointers.of_loaded(memory.ptr)

@@ -12,7 +12,7 @@ from aiougds import store as chunks
 from aiougds._loop_thread import LoopThread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine
     from typing import TypeVar
 
     from aiougds._options import OpenKeywords
@@ -50,7 +50,7 @@ class HostedStore:
         self.store = self._thread.thing
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[ChunkStore]:
+    async def _opened(self) -> AsyncGenerator[ChunkStore]:
         options = self.options
         opening = chunks.open(
             list(options.addresses),

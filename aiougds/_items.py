@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 from array import array
 from functools import reduce
-from operator import add, or_
-from typing import TYPE_CHECKING, Final
+from operator import add, or_  # pyright: ignore[reportUnknownVariableType] (typeshed)
+from typing import TYPE_CHECKING, Final, SupportsIndex, cast
 
 from aiougds._errors import (
     ArgumentError,
@@ -24,7 +24,7 @@ from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._transfer import READ, Window, locate, refuse_as_target, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from typing_extensions import Buffer
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aiougds._ffi import CData
     from aiougds._mapping import Mapping
 
+_either: Final = cast("Callable[[int, int], int]", or_)
 WORDS: Final = 6  # of struct ugds_req: map, buf_off, nbytes, offset, cookie, op
 
 
@@ -170,12 +171,19 @@ def _inside(
     return (
         min(offsets) >= 0
         and min(starts) >= 0
-        and not (reduce(or_, offsets) | reduce(or_, lengths)) % window.lba_bytes
+        and not (reduce(_either, offsets) | reduce(_either, lengths)) % window.lba_bytes
         and max(map(add, offsets, lengths)) <= window.size
         and max(map(add, starts, lengths)) <= reg.nbytes
-        and not (memory.ptr | reduce(or_, starts)) & 3
+        and not (memory.ptr | reduce(_either, starts)) & 3
         and not (op & 0xFF == READ and (memory.readonly or memory.target_refusal))
     )
+
+
+def pair_of(item: object) -> tuple[object, SupportsIndex]:
+    """Return an item as memory and, unchecked, an offset; else ArgumentTypeError."""
+    if isinstance(item, tuple) and len(parts := cast("tuple[object, ...]", item)) == 2:
+        return cast("tuple[object, SupportsIndex]", parts)
+    raise ArgumentTypeError(f"{item!r} is not a pair (memory, offset)")
 
 
 def _pack_slowly(
@@ -186,10 +194,9 @@ def _pack_slowly(
     regs: list[PinnedMemory] = []
     for index, pair in enumerate(pairs):
         try:
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise ArgumentTypeError(f"{pair!r} is not a pair (memory, offset)")
-            offset = whole(pair[1], "offset")
-            place = locate(device, pair[0], op & 0xFF)
+            memory, at = pair_of(pair)
+            offset = whole(at, "offset")
+            place = locate(device, memory, op & 0xFF)
             reg = place.keep
             if not isinstance(reg, PinnedMemory):
                 raise MemoryLayoutError(

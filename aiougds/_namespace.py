@@ -115,15 +115,16 @@ class Namespace(NamespaceCommands, StreamCalls):
             and (timeout_s is None or _is_positive(timeout_s))
         ):
             # typed: whatever is no slice raises AttributeError, and goes the long way
-            reg = buf._reg  # type: ignore[union-attr]
+            part: RegistrationSlice = buf  # type: ignore[assignment]
+            reg = part._reg
             if reg._device is self._device:
                 try:
                     result = _rw(
                         channel.ptr,
                         self._ptr,
                         reg._handle,
-                        buf._start,  # type: ignore[union-attr]
-                        buf.nbytes,  # type: ignore[union-attr]
+                        part._start,
+                        part.nbytes,
                         offset,  # type: ignore[arg-type]
                         self._read_op,
                     )
@@ -203,15 +204,16 @@ class Namespace(NamespaceCommands, StreamCalls):
             and (timeout_s is None or _is_positive(timeout_s))
         ):
             # typed: as in read
-            reg = buf._reg  # type: ignore[union-attr]
+            part: RegistrationSlice = buf  # type: ignore[assignment]
+            reg = part._reg
             if reg._device is self._device:
                 try:
                     result = _rw(
                         channel.ptr,
                         self._ptr,
                         reg._handle,
-                        buf._start,  # type: ignore[union-attr]
-                        buf.nbytes,  # type: ignore[union-attr]
+                        part._start,
+                        part.nbytes,
                         offset,  # type: ignore[arg-type]
                         op | self._flags,
                     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from aiougds._channel import Channel
+    from aiougds._pinned import RegistrationSlice
     from aiougds._transfer import Window
 
 _from_buffer: Final = ffi.from_buffer
@@ -46,14 +47,23 @@ def start_many(
     if timeout_s is None:
         if offsets is None:
             if type(requests) is list:
-                done = _listed(channel, window, op, requests)
+                # typed: as it has to be, or it goes the long way
+                pairs: list[tuple[RegistrationSlice, int]] = requests  # pyright: ignore[reportUnknownVariableType]
+                done = _listed(channel, window, op, pairs)
         elif isinstance(requests, PinnedMemory) and nbytes:
             done = _arrays(channel, window, op, requests, offsets, nbytes, buf_offsets)
-    if done is None:
-        return read_or_write_many(
-            window, op, requests, offsets, nbytes, buf_offsets, timeout_s
-        )
-    return done
+    if done is not None:
+        return done
+    # typed: type() above said that it is a list, but not of what
+    return read_or_write_many(
+        window,
+        op,
+        requests,  # pyright: ignore[reportUnknownArgumentType]
+        offsets,
+        nbytes,
+        buf_offsets,
+        timeout_s,
+    )
 
 
 def _arrays(
@@ -110,18 +120,21 @@ def _arrays(
 
 
 def _listed(
-    channel: Channel, window: Window, op: int, pairs: list[object]
+    channel: Channel,
+    window: Window,
+    op: int,
+    pairs: list[tuple[RegistrationSlice, int]],
 ) -> list[int] | Awaitable[list[int]] | None:
     device = window.device
     flat: list[int] = []
     count = 0
     try:
         # typed: what is no slice, or no pair, goes the long way
-        for buf, offset in pairs:  # type: ignore[misc]
-            reg = buf._reg  # type: ignore[has-type]
+        for buf, offset in pairs:
+            reg = buf._reg
             if reg._device is not device:
                 return None
-            flat += (reg._handle, buf._start, buf.nbytes, offset, count, op)  # type: ignore[has-type]
+            flat += (reg._handle, buf._start, buf.nbytes, offset, count, op)
             count += 1
         if not 0 < count <= SMALL:
             return None
@@ -140,7 +153,7 @@ def _listed(
         channel.small.append(batch)
         return None
     # typed: they were pairs of slices
-    items = ListedItems(window, op, pairs)  # type: ignore[arg-type]
+    items = ListedItems(window, op, pairs)
     return collect(channel, batch, SMALL, items, count)
 
 

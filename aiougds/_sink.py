@@ -165,11 +165,11 @@ class Sink:
             count = lib.ugds_sink_reap(self.ptr, self._out, REAP)
             for i in range(count):
                 end = end_of(self._out[i])
-                listener, parked = self._listeners.pop(end.token, (None, []))
-                if listener is not None:
+                entry = self._listeners.pop(end.token, None)
+                if entry is not None:
                     told = True
-                    listener.told(end)
-                    self.home.wake(parked)
+                    entry[0].told(end)
+                    self.home.wake(entry[1])
         if told and self._owner is not None:
             self._owner.progress()
 

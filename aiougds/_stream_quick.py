@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiougds._ffi import NULL, ffi, lib
+from aiougds._ffi import NULL, ffi, lib, new_tuple
 from aiougds._flight import Flight, Transfer
 from aiougds._gpu.streams import key_of
 from aiougds._gpu_memory import GPUMemory
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _NO_CELLS: Final = (None, None)
 _rw: Final = lib.ugds_stream_rw
-_new: Final = tuple.__new__  # a named tuple's own takes three times as long
 
 
 def enqueue_quickly(
@@ -70,7 +69,8 @@ def enqueue_quickly(
         # A signal's handler may raise behind the call: what was begun is noted.
         token = started.token
         if token:
-            one = _new(Transfer, (op, offset, nbytes, start, memory.nbytes, _NO_CELLS))
+            whole = (op, offset, nbytes, start, memory.nbytes, _NO_CELLS)
+            one = new_tuple(Transfer, whole)
             flight = Flight(line, window, (one,), None, (ns, stream), (buf,))
             flight.begun(token, started.event)
             line.flights.append(flight)

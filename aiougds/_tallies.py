@@ -212,12 +212,11 @@ def _buckets(raw: bytes) -> tuple[tuple[float, int], ...]:
 
 def read_rows(memory: memoryview, head: Head) -> tuple[LatencyHistogram, ...]:
     """Return what was counted; what met nothing is left out."""
-    found = []
+    found: list[LatencyHistogram] = []
     offset, stride, count = head.rows
     for at in range(offset, offset + stride * count, stride):
-        used, qid, cls, opcode, size, commands, nbytes, errors, total, most = (
-            ROW.unpack_from(memory, at)
-        )
+        row: tuple[int, ...] = ROW.unpack_from(memory, at)
+        used, qid, cls, opcode, size, commands, nbytes, errors, total, most = row
         if not used or not commands:
             continue
         start = at + ROW_HEAD
@@ -245,7 +244,7 @@ def read_pairs(
     back: dict[int | None, int] = {}
     for row in rows:
         back[row.queue_id] = back.get(row.queue_id, 0) + row.commands
-    found = []
+    found: list[QueueStatistics] = []
     offset, stride, count = head.pairs
     for at in range(offset, offset + stride * count, stride):
         fields = PAIR.unpack_from(memory, at)

@@ -70,7 +70,7 @@ def events_of(words: memoryview) -> dict[int, Event]:
     """Return the events that a copy of the ring holds, by number."""
     total = len(words) // EVENT_WORDS
     flat = words.tolist()
-    found = {}
+    found: dict[int, Event] = {}
     for i in range(total):
         number = flat[i * EVENT_WORDS]
         if number and (number - 1) % total == i:
@@ -104,7 +104,7 @@ class _Marks:
 
 def timelines(events: Iterable[Event]) -> list[CommandTimeline]:
     """Put together what belongs to each command, in the order they were sent."""
-    commands = []
+    commands: list[Event] = []
     marks = _Marks()
     for event in sorted(events):
         _, ns, token, _, _, _, where, what = event
@@ -163,7 +163,7 @@ def chrome(lines: Iterable[CommandTimeline], pid: int, name: str) -> dict[str, o
         for phase, begin, until in phases:
             if begin is None or until is None or until < begin:
                 continue
-            common = {
+            common: dict[str, object] = {
                 "cat": "nvme", "id": number, "name": phase, "pid": pid,
                 "tid": line.queue_id,
             }  # fmt: skip

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from aiougds import _open, _public  # noqa: F401 (what errors are called)
+from aiougds import _open
+from aiougds import _public as _public  # what errors are called
 from aiougds._blocking_base import AsCompleted, Batch, Registration, run
 from aiougds._blocking_namespace import Controller, Namespace
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from aiougds import _public  # noqa: F401 (what errors are called)
+from aiougds import _public as _public  # what errors are called
 from aiougds._address import Address, EmuNamespace, EmuOptions, parse_emu, split_address
 from aiougds._device_memory import cuda_memory
 from aiougds._errors import AddressError, OpenError, UGDSError

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiougds import _public  # noqa: F401 (what errors are called)
+from aiougds import _public as _public  # what errors are called
 from aiougds._device import open_devices
 from aiougds._errors import CapabilityError
 from aiougds._ffi import text

@@ -18,9 +18,9 @@ the semantic conventions name them; ``nvme.namespace.id``, ``nvme.offset``,
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from aiougds import _public  # noqa: F401 (what errors are called)
+from aiougds import _public as _public  # what errors are called
 from aiougds._errors import CapabilityError, NVMeError
 from aiougds._namespace import Namespace
 
@@ -108,5 +108,6 @@ def _ended(span: Span, result: object) -> None:
     if isinstance(result, int):
         span.set_attribute("nvme.bytes", result)
     elif isinstance(result, list):
-        span.set_attribute("nvme.items", len(result))
-        span.set_attribute("nvme.bytes", sum(result))
+        moved = cast("list[int]", result)
+        span.set_attribute("nvme.items", len(moved))
+        span.set_attribute("nvme.bytes", sum(moved))

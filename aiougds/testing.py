@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from errno import EOPNOTSUPP
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from aiougds import _public  # noqa: F401 (what errors are called)
+from aiougds import _public as _public  # what errors are called
 from aiougds._errors import ArgumentError, CapabilityError, OptionError, UGDSError
 from aiougds._ffi import ffi, lib
 from aiougds._options import one_of

@@ -28,7 +28,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b, shake_128
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import anyio
 import anyio.lowlevel
@@ -80,7 +80,8 @@ class Settings:
 
 def keys_of(prompt: bytes, block: int) -> list[bytes]:
     """Return a key for each whole block; it names all that came before it, too."""
-    keys, key = [], b""
+    keys: list[bytes] = []
+    key = b""
     for at in range(0, len(prompt) - block + 1, block):
         key = blake2b(key + prompt[at : at + block], digest_size=16).digest()
         keys.append(key)
@@ -170,7 +171,7 @@ class Ask:
     @classmethod
     def of(cls, body: bytes, settings: Settings) -> Ask:
         """Read it from JSON; ValueError says what is wrong with it."""
-        given = json.loads(body)
+        given: dict[str, Any] | list[Any] | str | float | None = json.loads(body)
         if not isinstance(given, dict) or not isinstance(given.get("prompt"), str):
             raise ValueError('{"prompt": "..."} is needed')
         prompt = given["prompt"].encode()

@@ -39,7 +39,7 @@ class Entry:
 
 def parse(header: bytes, base: int) -> list[Entry]:
     """Read the JSON header; ``base`` is where the tensors begin in the file."""
-    entries = []
+    entries: list[Entry] = []
     for name, told in json.loads(header).items():
         if name == "__metadata__":
             continue

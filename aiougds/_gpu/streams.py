@@ -225,16 +225,13 @@ def _attribute(name: str, runtime: Callable[[], Runtime]) -> Callable[[object], 
 def _protocol_stream(obj: object) -> _Read:
     found = getattr(obj, "__cuda_stream__", None)
     answer = found() if callable(found) else found
-    if (
-        not isinstance(answer, tuple)
-        or len(answer) != 2
-        or not all(type(part) is int for part in answer)
-    ):
+    parts = cast("tuple[object, ...]", answer) if isinstance(answer, tuple) else ()
+    if len(parts) != 2 or not all(type(part) is int for part in parts):
         raise ArgumentTypeError(
             f"stream={_shown(obj)}: __cuda_stream__ answered {answer!r}, not "
             "(version, handle)"
         )
-    version, handle = cast("tuple[int, int]", answer)
+    version, handle = cast("tuple[int, int]", parts)
     if version != 0:
         raise ArgumentTypeError(
             f"stream={_shown(obj)}: version {version} of __cuda_stream__ is not known "

@@ -6,6 +6,7 @@ what was asked for. With ``quiet`` (JSON was asked for) nothing but JSON is prin
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiougds.cli._units import as_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from typing import TextIO
 
 PLAIN_INTERVAL_S: Final = 2.0
@@ -33,7 +34,7 @@ def _fancy(stream: TextIO) -> bool:
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         return False
     try:
-        import rich  # noqa: F401
+        importlib.import_module("rich")
     except ImportError:
         return False
     return True
@@ -99,7 +100,7 @@ class Console:
         print(json.dumps(value, indent=2), flush=True)
 
     @contextmanager
-    def progress(self, label: str, nbytes: int) -> Iterator[Advance]:
+    def progress(self, label: str, nbytes: int) -> Generator[Advance]:
         """Show how much of ``nbytes`` is done, for the time of the block."""
         if self.quiet:
             yield lambda nbytes, /: None
@@ -136,7 +137,7 @@ class Console:
 
     @staticmethod
     @contextmanager
-    def _rich_progress(label: str, nbytes: int) -> Iterator[Advance]:
+    def _rich_progress(label: str, nbytes: int) -> Generator[Advance]:
         from rich.console import Console as RichConsole
         from rich.progress import (
             BarColumn,

@@ -26,7 +26,7 @@ from aiougds.cli._units import MIB, as_bytes, as_count, as_rate, as_time, positi
 if TYPE_CHECKING:
     import argparse
     from argparse import _SubParsersAction
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 DEFAULT_SIZE: Final = 64 * MIB
 LEAST_SIZE: Final = LARGE_BYTES
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _new_file(path: str | None, room: int) -> Iterator[Path]:
+def _new_file(path: str | None, room: int) -> Generator[Path]:
     """Find a name for a file that does not exist yet; it is removed afterwards."""
     with contextlib.ExitStack() as stack:
         if path is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiougds.cli._failures import UsageError
 
@@ -65,9 +65,12 @@ def load(path: Path) -> Devices:
             f"{MAX_WAIT_S:g}"
         )
     listed = found.get("device", [])
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+    if not isinstance(listed, list) or not all(
+        isinstance(one, dict) for one in cast("list[object]", listed)
+    ):
         raise ConfigError(f"{path}: device: write each drive below a line [[device]]")
-    devices = tuple(_device(path, number, one) for number, one in enumerate(listed, 1))
+    tables = cast("list[dict[str, object]]", listed)
+    devices = tuple(_device(path, number, one) for number, one in enumerate(tables, 1))
     serials = [device.serial for device in devices]
     for serial in serials:
         if serials.count(serial) > 1:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiougds._errors import AddressError, OptionError
 
@@ -36,7 +36,8 @@ class RefusedError(CommandError):
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """Walk the exceptions that an exception group holds, however deep."""
     if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        for inner in group.exceptions:
             yield from leaves(inner)
     else:
         yield error

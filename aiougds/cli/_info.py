@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import aiougds
 from aiougds._errors import CapabilityError
@@ -104,5 +104,5 @@ def _word(name: str, value: object) -> str:
     if name in ("size", "nbytes") or name.endswith("_bytes"):
         return as_bytes(value) if isinstance(value, int) else str(value)
     if isinstance(value, tuple):
-        return ".".join(map(str, value))
+        return ".".join(map(str, cast("tuple[object, ...]", value)))
     return f"{value:.3g}" if isinstance(value, float) else str(value)

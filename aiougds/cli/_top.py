@@ -17,7 +17,7 @@ from aiougds.cli._units import as_rate, as_time, seconds
 if TYPE_CHECKING:
     import argparse
     from argparse import _SubParsersAction
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aiougds._glance import Glance
     from aiougds._tallies import LatencyHistogram, QueueStatistics
@@ -124,7 +124,7 @@ def _since(
     old = {
         (row.queue_id, row.io_class, row.command, row.max_bytes): row for row in before
     }
-    found = []
+    found: list[LatencyHistogram] = []
     for row in rows:
         was = old.get((row.queue_id, row.io_class, row.command, row.max_bytes))
         new = row if was is None else row.since(was)
@@ -139,7 +139,7 @@ def _elapsed(now: Glance, before: Glance | None) -> tuple[float, dict[str, float
     Since it was opened, if there was none before. What lies between two looks of the
     reader may be no look of the writer, or two.
     """
-    old = before.told if before is not None else {}
+    old: Mapping[str, int] = before.told if before is not None else {}
     start = old.get("stamp_ns") or now.opened_ns
     spent = (now.told["stamp_ns"] - start) / 1e9
     names = (*RATES, "executor_cpu_ns", "housekeeping_cpu_ns")
@@ -245,7 +245,7 @@ def show(console: Console, now: Glance, before: Glance | None) -> None:
     odd = ", ".join(f"{name} {told[name]}" for name in COUNTS if told[name])
     if odd:
         console.line(f"  {odd}", style="yellow")
-    rows = []
+    rows: list[list[str]] = []
     for queue in now.queues:
         mine = added(row for row in recent if row.queue_id == queue.queue_id)
         if queue.commands:

@@ -243,7 +243,8 @@ class AiougdsL2Adapter(L2AdapterInterface):
         """Tell LMCache; on the store's loop, in the order in which it happened."""
         if not self._ready:
             return  # counted with what was restored
-        keys, sizes = [], []
+        keys: list[ObjectKey] = []
+        sizes: list[int] = []
         for name, nbytes in event.items:
             fields = decode(name)
             if fields is not None:
@@ -255,7 +256,8 @@ class AiougdsL2Adapter(L2AdapterInterface):
             self._notify_keys_deleted(keys, sizes)
 
     def _restored(self) -> tuple[list[ObjectKey], list[int]]:
-        keys, sizes = [], []
+        keys: list[ObjectKey] = []
+        sizes: list[int] = []
         for name, nbytes in self._work.snapshot():
             fields = decode(name)
             if fields is not None:

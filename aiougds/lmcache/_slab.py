@@ -267,7 +267,7 @@ class Slab:
 
     def _sweep(self) -> None:
         """Take notice of how writes ended."""
-        left = []
+        left: list[_Written] = []
         for one in self._writes:
             state = one.operation.state
             if state in ("waiting", "running"):

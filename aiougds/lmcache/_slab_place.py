@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from aiougds._address import KMOD_LINKS, KMOD_PREFIX
 from aiougds._errors import OptionError
@@ -14,6 +14,7 @@ from aiougds._options import suggest
 Reads = Literal["checked", "held"]
 
 FILE: Final = "aiougds_gds_slab.bin"
+_READS: Final[dict[str, Reads]] = {"checked": "checked", "held": "held"}
 _KNOWN: Final = ("reads", "overlap", "retries", "serial", "timeout")
 _MOST_OVERLAP: Final = 6  # streams that wait hold the GPU's connections: 8 of them
 
@@ -39,9 +40,10 @@ class SlabPlace:
         place, _, words = location.partition("#")
         given = _options(words, location)
         address = _address(place, nbytes)
-        reads = given.get("reads", "checked")
-        if reads not in ("checked", "held"):
-            raise OptionError(f"reads={reads!r} in {location!r}: checked or held")
+        asked = given.get("reads", "checked")
+        reads = _READS.get(asked)
+        if reads is None:
+            raise OptionError(f"reads={asked!r} in {location!r}: checked or held")
         overlap = _number(given, "overlap", 0, _MOST_OVERLAP, location)
         if overlap and reads != "held":
             raise OptionError(
@@ -54,7 +56,7 @@ class SlabPlace:
             address,
             makes_it(address),
             given.get("serial"),
-            cast("Reads", reads),
+            reads,
             overlap,
             _number(given, "retries", 3, 100, location),
             float(timeout) or None,

@@ -123,7 +123,7 @@ class Work(Generic[Key]):
     def submit_lookup(self, keys: Sequence[Key]) -> int:
         """Look up and lock; answered at once."""
         task = next(self._ids)
-        found = []
+        found: list[int] = []
         self.looked_up.begin()
         if self.hosted.alive:
             names = [self._name(key) for key in keys]

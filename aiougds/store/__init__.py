@@ -15,7 +15,7 @@ power, at any moment, each chunk is there as a whole or not at all.
 
 from __future__ import annotations
 
-from aiougds import _public  # noqa: F401 (what errors are called)
+from aiougds import _public as _public  # what errors are called
 from aiougds.store._check import CheckReport, check
 from aiougds.store._checksum import Checksum
 from aiougds.store._errors import (

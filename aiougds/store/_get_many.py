@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from array import array
 from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiougds._errors import BatchError, UGDSError
 from aiougds._pinned import PinnedMemory
@@ -22,12 +22,22 @@ from aiougds.store._memory import (
 from aiougds.store._pieces import equal_pieces, in_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
 
     from aiougds._transfer import Clock
     from aiougds.store._shard import Shard
 
+    class _Slice(Protocol):
+        """What is used of a RegistrationSlice, if it is one."""
+
+        _reg: object
+        _start: int
+        nbytes: int
+
+
 AT_ONCE: Final = 2048  # chunks of one submission
+_or: Final = cast("Callable[[int, int], int]", operator.or_)
 
 
 class Alike:
@@ -63,10 +73,11 @@ class Alike:
             all_lengths = [lengths[slot] for slot in found]
             nbytes = all_lengths[0]
             pool = slots.fitting(nbytes)
-            # typed: what is no slice raises AttributeError
-            (reg,) = {into._reg for _, into in items}  # type: ignore[attr-defined]
-            sizes = {into.nbytes for _, into in items}  # type: ignore[attr-defined]
-            starts = [into._start for _, into in items]  # type: ignore[attr-defined]
+            # what is no slice raises AttributeError
+            slices = cast("Sequence[tuple[bytes, _Slice]]", items)
+            (reg,) = {into._reg for _, into in slices}
+            sizes = {into.nbytes for _, into in slices}
+            starts = [into._start for _, into in slices]
         except (AttributeError, IndexError, KeyError, ValueError):
             return None
         if (
@@ -78,7 +89,7 @@ class Alike:
             or reg._device is not disk.ns._device
             or not is_aligned(reg)
             or any(map(columns.kinds.__getitem__, found))
-            or reduce(or_, starts) & 3
+            or reduce(_or, starts) & 3
         ):
             return None
         base, stride = pool.offset + BLOCK, pool.stride

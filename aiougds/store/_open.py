@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aiougds.store._checksum import Checksum
     from aiougds.store._layout import Place, Superblock
     from aiougds.store._policy import Eviction
+    from aiougds.store._recovery import Recovered
 
     Devices = Iterable[str | Namespace]
 
@@ -220,7 +221,7 @@ async def _open(devices: Devices, how: _How, options: OpenKeywords) -> ChunkStor
     try:
         await mount.add(devices, options)
         superblocks = await superblocks_of(mount, how.create, how.serial)
-        recovered = []
+        recovered: list[Recovered] = []
         for (_, ns), superblock in zip(mount.namespaces, superblocks, strict=True):
             if ns.readonly:
                 raise ReadOnlyError(f"{ns!r} is read-only, and a store is written")

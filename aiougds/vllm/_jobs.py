@@ -182,7 +182,8 @@ class Jobs:
             results = await self.store.put_many(pairs)
         except UGDSError as error:
             results = told([error] * len(names))
-        good, moved = [], 0
+        good: list[bytes] = []
+        moved = 0
         for key, name, result in zip(keys, names, results, strict=True):
             if isinstance(result, UGDSError):
                 _log.warning("a block was not stored (%s): %s", key.hex(), result)
@@ -211,7 +212,7 @@ class Jobs:
             results = await self.store.get_many(pairs)
         except UGDSError as error:
             results = told([error] * len(names))
-        good = []
+        good: list[bytes] = []
         for key, name, result in zip(keys, names, results, strict=True):
             if result == self.row_bytes:
                 good.append(key)

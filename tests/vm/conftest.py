@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -48,7 +49,8 @@ def pytest_pycollect_makeitem(
     if name != "RUNS" or not isinstance(obj, tuple):
         return None
     quick = how_much(collector.config) == "quick"
-    runs = [run for run in obj if isinstance(run, GuestRun)]
+    several = cast("tuple[object, ...]", obj)
+    runs = [run for run in several if isinstance(run, GuestRun)]
     chosen = [run for run in runs if run.quick or not quick]
     return [GuestNode.make(collector, run) for run in chosen]
 

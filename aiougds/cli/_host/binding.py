@@ -18,7 +18,7 @@ from aiougds.cli._host.functions import DRIVERS, OURS
 from aiougds.cli._host.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from aiougds.cli._host.functions import Function
     from aiougds.cli._host.system import System
@@ -83,7 +83,7 @@ def remember(system: System, function: Function) -> None:
 
 
 @contextmanager
-def one_at_a_time(system: System) -> Iterator[None]:
+def one_at_a_time(system: System) -> Generator[None]:
     """Refuse while another ``bind`` or ``unbind`` is at work."""
     folder = system.path(record.FOLDER)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from aiougds.cli._guard import DISK_KINDS
 from aiougds.cli._host.obstacles import Obstacle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from aiougds.cli._host.blocks import Disk
     from aiougds.cli._host.functions import Function
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def claimed(system: System, function: Function) -> Iterator[list[Obstacle]]:
+def claimed(system: System, function: Function) -> Generator[list[Obstacle]]:
     """Claim all disks for the time of the block, and give what stands in the way.
 
     Held until after the unbind, a claim leaves no moment for a mount in between.
@@ -77,7 +77,7 @@ def _unreadable(disk: Disk, text: str, kind: Kind = "unreadable") -> Obstacle:
 
 
 def _look(disk: Disk, fd: int) -> list[Obstacle]:
-    found = []
+    found: list[Obstacle] = []
     if disk.partitions:
         found.append(
             Obstacle(
@@ -116,7 +116,7 @@ def _wipe(disk: Disk) -> str:
 
 
 def _read(fd: int, offset: int, nbytes: int) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     while nbytes:
         part = os.pread(fd, nbytes, offset)
         if not part:

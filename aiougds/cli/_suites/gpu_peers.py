@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
@@ -73,7 +73,7 @@ class GPUPeer:
     @asynccontextmanager
     async def opened(
         self, place: Place, ns: Namespace | None, shape: Shape
-    ) -> AsyncIterator[Mover]:
+    ) -> AsyncGenerator[Mover]:
         """Open its file; the memory is of an allocation of ours."""
         import aiougds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiougds.cli._latency import Distribution
 from aiougds.cli._load import Plan, Worker, work
@@ -100,5 +100,5 @@ async def compare(
 def why(exc: BaseException) -> str:
     """Return the first failure of a peer in a line."""
     while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
+        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
     return f"failed: {type(exc).__name__}: {' '.join(str(exc).split())}"

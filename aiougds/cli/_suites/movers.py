@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -76,27 +76,31 @@ class OurMover:
         part = slice(first, first + self._shape.share)
         target: RegistrationSlice = self._targets[part]
         read, read_many = ns.read, ns.read_many
+
+        def read_one(offset: int) -> Awaitable[object]:
+            return read(target, offset=offset)
+
+        def read_batch(offsets: array[int] | memoryview[int]) -> Awaitable[object]:
+            return read_many(target, offsets=offsets, nbytes=size)
+
         if self._sources is None:
-            return Steps(
-                lambda offset: read(target, offset=offset),
-                None,
-                lambda offsets: read_many(target, offsets=offsets, nbytes=size),
-                None,
-            )
+            return Steps(read_one, None, read_batch, None)
         source: RegistrationSlice = self._sources[part]
         write, write_many = ns.write, ns.write_many
-        return Steps(
-            lambda offset: read(target, offset=offset),
-            lambda offset: write(source, offset=offset),
-            lambda offsets: read_many(target, offsets=offsets, nbytes=size),
-            lambda offsets: write_many(source, offsets=offsets, nbytes=size),
-        )
+
+        def write_one(offset: int) -> Awaitable[object]:
+            return write(source, offset=offset)
+
+        def write_batch(offsets: array[int] | memoryview[int]) -> Awaitable[object]:
+            return write_many(source, offsets=offsets, nbytes=size)
+
+        return Steps(read_one, write_one, read_batch, write_batch)
 
 
 @asynccontextmanager
 async def our_mover(
     ns: Namespace, shape: Shape, *, writes: bool, device: str | None = None
-) -> AsyncIterator[OurMover]:
+) -> AsyncGenerator[OurMover]:
     """Registered memory for all tasks, of the host or of a GPU."""
     nbytes = shape.share * shape.tasks
     async with ns.allocate(nbytes, device=device) as targets:

@@ -10,7 +10,7 @@ import asyncio
 import importlib
 import mmap
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -117,7 +117,7 @@ class Peer:
     @asynccontextmanager
     async def opened(
         self, place: Place, ns: Namespace | None, shape: Shape
-    ) -> AsyncIterator[Mover]:
+    ) -> AsyncGenerator[Mover]:
         """Open the file, and whatever else it needs."""
         del ns  # which is ours
         flags = os.O_CLOEXEC | (os.O_RDWR if place.writes else os.O_RDONLY)
@@ -143,7 +143,7 @@ class ToThread(Peer):
     aligned = True
 
     @asynccontextmanager
-    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncIterator[Mover]:
+    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncGenerator[Mover]:
         """Memory is all it needs."""
         to_thread, size = asyncio.to_thread, shape.size
 
@@ -170,7 +170,7 @@ class Blocking(Peer):
     any_loop = True
 
     @asynccontextmanager
-    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncIterator[Mover]:
+    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncGenerator[Mover]:
         """Memory is all it needs."""
         size = shape.size
 
@@ -223,7 +223,7 @@ class AioFiles(Peer):
     package = module = "aiofiles"
 
     @asynccontextmanager
-    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncIterator[Mover]:
+    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncGenerator[Mover]:
         """Open a file for each operation under way, since it has one position."""
         del fd
         aiofiles, size = self.load(), shape.size
@@ -260,7 +260,7 @@ class Caio(Peer):
     options: ClassVar[dict[str, object]] = {}
 
     @asynccontextmanager
-    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncIterator[Mover]:
+    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncGenerator[Mover]:
         """Open a context."""
         size = shape.size
         data = bytes(memory(size, shape.seed))
@@ -303,7 +303,7 @@ class PyAio(Peer):
     module = "pyaio.uring"
 
     @asynccontextmanager
-    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncIterator[Mover]:
+    async def mover(self, fd: int, place: Place, shape: Shape) -> AsyncGenerator[Mover]:
         """Open a ring."""
         size = shape.size
         data = memory(size, shape.seed)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiougds.cli._failures import UsageError
 from aiougds.cli._suites.turns import Spread, spread
@@ -159,10 +159,11 @@ def write_csv(path: Path, told: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a record; UsageError when it is none, or of another version."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as exc:
         raise UsageError(f"{path} is no JSON: {exc}") from exc
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+    told = cast("dict[str, Any]", found)
+    if not isinstance(found, dict) or told.get("schema") != SCHEMA:
         raise UsageError(
             f"{path} is no record of aiougds bench --suite: give a file that its "
             "--json wrote"

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -42,7 +42,7 @@ REAL: Final = (
 
 
 @contextmanager
-def scene(settings: Settings) -> Iterator[Place]:
+def scene(settings: Settings) -> Generator[Place]:
     """Find out what is measured, and make what is missing."""
     if settings.address is not None:
         yield _place(settings, settings.address, temporary=False)
@@ -98,7 +98,7 @@ def _place(settings: Settings, address: str, *, temporary: bool) -> Place:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, place: Place) -> AsyncIterator[Namespace]:
+async def opened(settings: Settings, place: Place) -> AsyncGenerator[Namespace]:
     """Open it; before anything is written, make sure that it may be."""
     readonly = not (place.writes or makes_it(place.address))
     async with aiougds.open(place.address, nsid=place.nsid, readonly=readonly) as ns:

@@ -14,7 +14,7 @@ from aiougds.cli._suites.movers import Mover, Shape, our_mover
 from aiougds.cli._suites.peers import HOST_PEERS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncGenerator, Collection
     from contextlib import AbstractAsyncContextManager
 
     from aiougds import Mode, Namespace
@@ -124,7 +124,7 @@ class OurSide:
     @asynccontextmanager
     async def opened(
         self, place: Place, ns: Namespace | None, shape: Shape
-    ) -> AsyncIterator[Mover]:
+    ) -> AsyncGenerator[Mover]:
         """Open it, and registered memory.
 
         A controller of its own where there can be several, so that threads that one
@@ -191,7 +191,7 @@ class SpinningSide:
     @asynccontextmanager
     async def opened(
         self, place: Place, ns: Namespace | None, shape: Shape
-    ) -> AsyncIterator[Mover]:
+    ) -> AsyncGenerator[Mover]:
         """Open the controller, and registered memory."""
         del ns
         async with (

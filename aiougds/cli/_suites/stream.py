@@ -243,7 +243,8 @@ class Bench:
         """Return the bytes whose filling takes the GPU as long as a transfer takes."""
         part, offset = piece
         move = self._ns.read if rw == "read" else self._ns.write
-        io, fills = [], []
+        io: list[float] = []
+        fills: list[float] = []
         for _ in range(10):
             start = time.perf_counter()
             await move(part, offset=offset)
@@ -278,7 +279,7 @@ class Bench:
     async def _pipelined(
         self, rw: Rw, parts: list[tuple[RegistrationSlice, int]], work: int
     ) -> None:
-        operations = []
+        operations: list[Awaitable[int]] = []
         for part, offset in parts:
             operations.append(self._queue(rw, part, offset))
             self._gpu.fill(self._compute, work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,7 +25,7 @@ def turns(names: Sequence[str], rounds: int) -> Iterator[str]:
 
 
 @contextmanager
-def no_gc() -> Iterator[None]:
+def no_gc() -> Generator[None]:
     """Without the collector, whose work would hit whoever runs just then."""
     gc.collect()
     was = gc.isenabled()
@@ -66,7 +66,7 @@ def _between(ordered: list[float], share: float) -> float:
 
 def device_clocks() -> tuple[int, ...]:
     """Return the clocks of the embedded controllers' own threads."""
-    clocks = []
+    clocks: list[int] = []
     for task in Path("/proc/self/task").iterdir():
         try:
             if (task / "comm").read_text().startswith(DEVICE_THREADS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def cache_folder(*parts: str) -> Path:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Generator[None]:
     """Hold an exclusive lock on ``path`` against other processes and threads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
@@ -31,7 +31,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def made_once(final: Path) -> Iterator[Path | None]:
+def made_once(final: Path) -> Generator[Path | None]:
     """Give a folder to fill that becomes ``final``, or None where that is there.
 
     A run that fails half-way leaves nothing behind: ``final`` appears complete or not

@@ -51,13 +51,15 @@ class GuestNode(pytest.Collector):
 
     @classmethod
     def make(cls, parent: pytest.Collector, run: GuestRun) -> GuestNode:
-        node: GuestNode = cls.from_parent(parent, name=run.name)
+        # typed: pytest gives the keywords no types
+        node: GuestNode = cls.from_parent(parent, name=run.name)  # pyright: ignore[reportUnknownMemberType]
         node.run = run
         return node
 
     def collect(self) -> Iterator[pytest.Item]:
         for name in (WHOLE, *self.run.all_checks()):
-            item: CheckItem = CheckItem.from_parent(self, name=name)
+            # typed: as above
+            item: CheckItem = CheckItem.from_parent(self, name=name)  # pyright: ignore[reportUnknownMemberType]
             # The guest keeps the time; here it is waited for, perhaps behind others.
             item.add_marker(pytest.mark.timeout(0))
             yield item

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from vm.bed.cache import ROOT, cache_folder, made_once
@@ -37,7 +38,7 @@ def engine() -> Path:
         if partial is not None:
             files = [path for path in found if path.suffix == ".c"]
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                objects = list(pool.map(lambda path: compiled(path, partial), files))
+                objects = list(pool.map(compiled, files, repeat(partial)))
             archive = ["ar", "rcs", str(partial / "libugds.a"), *map(str, objects)]
             subprocess.run(archive, check=True)
     return final / "libugds.a"

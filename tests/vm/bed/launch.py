@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def guests_at_once() -> int:
 
 
 @contextmanager
-def place_to_run(alone: bool) -> Iterator[None]:
+def place_to_run(alone: bool) -> Generator[None]:
     """Wait for a free place among the guests of all who share this cache."""
     paths = [cache_folder() / f"slot.{n}" for n in range(guests_at_once())]
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def forget_old(folder: Path) -> None:
 
 
 @contextmanager
-def share_for(name: str, keep: bool) -> Iterator[Path]:
+def share_for(name: str, keep: bool) -> Generator[Path]:
     """Give a folder that host and guest share; without ``keep`` only logs stay."""
     runs = cache_folder("runs")
     forget_old(runs)

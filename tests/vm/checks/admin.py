@@ -9,10 +9,10 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiougds.cli import main
 from vm.guest.check import check
@@ -30,8 +30,8 @@ class Said(NamedTuple):
     err: str
 
     @property
-    def json(self) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self.out)
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
         return found
 
 
@@ -52,8 +52,8 @@ def disk_of(ground: Ground, name: str) -> str:
     return str(ground.kernel_disk(name))
 
 
-def listed(ground: Ground, name: str) -> dict[str, object]:
-    functions = aiougds("list", "-o", "json").json["functions"]
+def listed(ground: Ground, name: str) -> dict[str, Any]:
+    functions: list[dict[str, Any]] = aiougds("list", "-o", "json").json["functions"]
     assert isinstance(functions, list)
     (one,) = (f for f in functions if f["address"] == ground.address(name))
     assert isinstance(one, dict)
@@ -67,7 +67,7 @@ def refused(ground: Ground, name: str, *words: str) -> list[tuple[str, str]]:
     assert "was not changed" in said.err
     assert said.json["done"] is said.json["allowed"] is False
     assert not list(Path("/run/aiougds").iterdir())
-    obstacles = said.json["obstacles"]
+    obstacles: list[dict[str, Any]] = said.json["obstacles"]
     assert isinstance(obstacles, list)
     for item in obstacles:
         assert item["remedy"]
@@ -81,13 +81,13 @@ def empty(node: str, nbytes: int = 4 * MIB) -> None:
 
 
 @contextmanager
-def folder() -> Iterator[str]:
+def folder() -> Generator[str]:
     with tempfile.TemporaryDirectory(dir="/run/tmp") as name:
         yield name
 
 
 @contextmanager
-def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(*words: str) -> Generator[subprocess.Popen[bytes]]:
     """A process that says a line when it is ready, and then waits."""
     ready = subprocess.PIPE
     with subprocess.Popen(words, stdin=ready, stdout=ready) as child:
@@ -114,7 +114,7 @@ def lists_every_drive(ground: Ground) -> None:
         assert (found["serial"], found["driver"]) == (name, "nvme")
         assert (found["model"], found["known_from"]) == ("QEMU NVMe Ctrl", "nvme")
         assert found["held_by"] == []
-        spaces = found["namespaces"]
+        spaces: list[dict[str, object]] = found["namespaces"]
         assert isinstance(spaces, list)
         assert spaces[0]["node"] == node
         assert all(space["nbytes"] == 64 * MIB for space in spaces)
@@ -195,7 +195,7 @@ def stays_while_it_is_open(ground: Ground) -> None:
         assert said.status == 1
         assert f"is open in sh (process {child.pid})" in said.out
         assert ground.driver("nv0") == "ugds_drv"
-        held = listed(ground, "nv0")["held_by"]
+        held: list[dict[str, object]] = listed(ground, "nv0")["held_by"]
         assert isinstance(held, list)
         assert [item["kind"] for item in held] == ["process"]
     assert aiougds("unbind", own, "--yes").status == 0
@@ -364,7 +364,7 @@ def knows_the_other_way_to_a_namespace(ground: Ground) -> None:
     until(lambda: bool(listed(ground, "nv3")["namespaces"]))
     one, two = (listed(ground, name) for name in ("nv2", "nv3"))
     assert one["namespaces"] == two["namespaces"]
-    spaces = one["namespaces"]
+    spaces: list[dict[str, str]] = one["namespaces"]
     assert isinstance(spaces, list)
     said = aiougds("bind", spaces[0]["node"])
     assert said.status == 1
@@ -384,7 +384,7 @@ def says_what_is_missing(ground: Ground) -> None:
     assert aiougds("bind", ground.address("nv0"), "--yes").status == 0
     try:
         said = aiougds("check", "-o", "json")
-        checks = said.json["checks"]
+        checks: list[dict[str, str]] = said.json["checks"]
         assert isinstance(checks, list)
         found = {item["name"]: item for item in checks}
         assert found["kernel"]["text"] == ground.plan["release"]

@@ -7,7 +7,7 @@ meet; each pairing runs the whole list.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -55,7 +55,7 @@ class Drive:
         self._name = name
 
     @contextmanager
-    def hold_next_read(self, ns: Namespace) -> Iterator[None]:
+    def hold_next_read(self, ns: Namespace) -> Generator[None]:
         node = f"{self._name}-{ns.nsid}"
         self._ground.qmp.hold_next(node)
         try:
@@ -64,7 +64,7 @@ class Drive:
             self._ground.qmp.let_go(node)
 
     @contextmanager
-    def slow(self, ns: Namespace) -> Iterator[None]:
+    def slow(self, ns: Namespace) -> Generator[None]:
         node = f"{self._name}-{ns.nsid}"
         self._ground.qmp.throttle(node, 4)
         try:
@@ -73,7 +73,7 @@ class Drive:
             self._ground.qmp.throttle(node, 0)
 
     @contextmanager
-    def warn(self, ns: Namespace) -> Iterator[None]:
+    def warn(self, ns: Namespace) -> Generator[None]:
         path = f"/machine/peripheral/{self._name}"
         self._ground.qmp.qom_set(path, "smart_critical_warning", 1)
         try:

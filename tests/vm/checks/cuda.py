@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ CAPS = drv.CAP_CUDA | drv.CAP_CUDA_PERSISTENT
 
 
 @contextmanager
-def driver(ground: Ground, name: str, *parameters: str) -> Iterator[Nvp2p]:
+def driver(ground: Ground, name: str, *parameters: str) -> Generator[Nvp2p]:
     """Have a stand-in loaded; nothing may be left of it afterwards."""
     peerbar = next(m for m in ground.plan["modules"] if "peerbar.ko" in m["path"])
     path = Path(peerbar["path"]).with_name(f"{name}.ko")

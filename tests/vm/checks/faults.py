@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import aiougds
@@ -98,7 +98,7 @@ async def one_bad_sector_fails_one_item(ground: Ground) -> None:
 
 
 @contextmanager
-def stalled(ground: Ground, name: str, limits: dict[str, int]) -> Iterator[None]:
+def stalled(ground: Ground, name: str, limits: dict[str, int]) -> Generator[None]:
     """QEMU keeps to the limits also in a reset, which waits for what is in flight."""
     path = f"/objects/tg-{name}-1"
     ground.qmp.qom_set(path, "limits", limits)

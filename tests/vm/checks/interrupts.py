@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class Vectors:
 
 
 @contextmanager
-def masked(ground: Ground, name: str) -> Iterator[None]:
+def masked(ground: Ground, name: str) -> Generator[None]:
     """Have the function raise no interrupt, as if each were lost on its way."""
     config = ground.folder(name) / "config"
     header = config.read_bytes()
@@ -109,7 +109,7 @@ async def each_queue_has_its_own_vector(ground: Ground) -> None:
         leave.set()
         for thread in threads:
             await asyncio.to_thread(thread.join)
-    busy = []
+    busy: list[int] = []
     for counts in used:
         (vector,) = [i for i, n in enumerate(counts) if i and n]
         assert READS * 3 // 4 <= counts[vector] <= READS, used

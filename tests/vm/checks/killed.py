@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ROUNDS_IN_PYTHON = 6
 
 
 @contextmanager
-def hugepages(count: int) -> Iterator[None]:
+def hugepages(count: int) -> Generator[None]:
     HUGEPAGES.write_text(str(count))
     assert int(HUGEPAGES.read_text()) == count
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def mappings() -> int:
 
 
 @contextmanager
-def nothing_left() -> Iterator[None]:
+def nothing_left() -> Generator[None]:
     """Have a part of a check leave no mapping and no pinned page."""
     before = pins()
     yield
@@ -48,7 +48,7 @@ def nothing_left() -> Iterator[None]:
 
 
 @contextmanager
-def running(*command: str) -> Iterator[subprocess.Popen[str]]:
+def running(*command: str) -> Generator[subprocess.Popen[str]]:
     """Start a program that says READY; its end is awaited and must be good."""
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

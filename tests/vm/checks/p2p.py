@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import aiougds
@@ -34,7 +34,7 @@ def original(ground: Ground, name: str = "nv0-1") -> bytes:
 @contextmanager
 def memory(
     nbytes: int, how: int = 0, piece: int = 0
-) -> Iterator[tuple[int, mmap.mmap]]:
+) -> Generator[tuple[int, mmap.mmap]]:
     """Give a dma-buf of the first BAR and its far side; importers must have gone."""
     with Peer(0) as peer:
         with peer.exported(0, nbytes, how, piece) as fd, mmap.mmap(fd, nbytes) as far:

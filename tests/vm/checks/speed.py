@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ DEPTH_32 = 5000
 
 
 @contextmanager
-def one_processor(ground: Ground) -> Iterator[None]:
+def one_processor(ground: Ground) -> Generator[None]:
     """Poll where the device's interrupts go, as the kernel's driver waits for its own.
 
     Else they wake the other virtual CPU, which takes a host core from the device.
@@ -44,7 +44,7 @@ async def ours(ground: Ground, depth: int, reads: int) -> float:
     What else the host does takes time from both sides: the best round is the one that
     had the least of it.
     """
-    took = []
+    took: list[float] = []
     path = node(ground, "nv0")
     async with aiougds.open(path, mode="inline") as ns, ns.allocate(AREA) as reg:
         with one_processor(ground):

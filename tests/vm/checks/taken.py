@@ -6,7 +6,7 @@ import asyncio
 import errno
 import mmap
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 
 import aiougds
@@ -26,7 +26,7 @@ CANARY = b"\x5a" * MIB
 
 
 @contextmanager
-def exported(how: int = 0) -> Iterator[tuple[Peer, int, mmap.mmap]]:
+def exported(how: int = 0) -> Generator[tuple[Peer, int, mmap.mmap]]:
     """Give a peer, a dma-buf of it, and its far side; all importers must have gone."""
     with Peer(0) as peer:
         with peer.exported(0, MIB, how) as fd, mmap.mmap(fd, MIB) as far:
@@ -87,7 +87,7 @@ class Load:
 @asynccontextmanager
 async def load_on(
     ns: aiougds.Namespace, reg: aiougds.Registration
-) -> AsyncIterator[Load]:
+) -> AsyncGenerator[Load]:
     """Have the memory read into; leaving waits until all of it has failed."""
     load = Load(ns, reg)
     works = [*(load.single(n) for n in range(8)), load.many(), load.batch()]

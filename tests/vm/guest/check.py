@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import cast
 
 from vm.guest.ground import Ground
 
@@ -45,7 +46,11 @@ def in_module(module: str) -> Iterator[Check]:
     Those that are made in a loop are put into a tuple or a list.
     """
     for value in vars(import_module(module)).values():
-        listed = value if isinstance(value, list | tuple) else (value,)
+        listed = (
+            cast("Sequence[object]", value)
+            if isinstance(value, list | tuple)
+            else (value,)
+        )
         for item in listed:
             if isinstance(item, Check) and item.module == module:
                 yield item

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def mappings() -> int:
 
 
 @contextmanager
-def nothing_left() -> Iterator[None]:
+def nothing_left() -> Generator[None]:
     """Have a part of a check leave no mapping and no pinned page."""
     before = pins()
     yield

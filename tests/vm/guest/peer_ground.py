@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from vm.guest.drv import Drv
@@ -22,7 +22,7 @@ def node(ground: Ground, name: str) -> str:
 
 
 @contextmanager
-def both(ground: Ground) -> Iterator[tuple[Drv, Peer]]:
+def both(ground: Ground) -> Generator[tuple[Drv, Peer]]:
     """Give an open controller and a BAR; afterwards nothing may be left of either."""
     path = node(ground, "nv0")
     with Peer(0) as peer:

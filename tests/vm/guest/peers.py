@@ -6,7 +6,7 @@ import fcntl
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -77,7 +77,7 @@ class Peer(Node):
     @contextmanager
     def exported(
         self, offset: int, nbytes: int, how: int = 0, piece: int = 0
-    ) -> Iterator[int]:
+    ) -> Generator[int]:
         fd = self.export(offset, nbytes, how, piece)
         try:
             yield fd
@@ -128,7 +128,7 @@ class Nvp2p(Node):
 
 
 @contextmanager
-def udmabuf(nbytes: int) -> Iterator[tuple[int, mmap.mmap]]:
+def udmabuf(nbytes: int) -> Generator[tuple[int, mmap.mmap]]:
     """Give a dma-buf of system memory, and that memory."""
     memory = os.memfd_create("udmabuf", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(memory, nbytes)

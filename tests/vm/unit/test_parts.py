@@ -87,7 +87,8 @@ def test_two_checks_of_one_name_are_refused(
 ) -> None:
     text = "from vm.guest.check import check\n@check()\ndef passes(ground): ...\n"
     (tmp_path / "twice_named.py").write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    # typed: pytest gives the path no type
+    monkeypatch.syspath_prepend(str(tmp_path))  # pyright: ignore[reportUnknownMemberType]
     with pytest.raises(ValueError, match="two checks are named passes"):
         checks_in(("vm.checks.notices", "twice_named"))
 

@@ -38,7 +38,7 @@ class Gpu:
 
 def gpus(system: System) -> list[Gpu]:
     """Return the GPUs whose memory can be read into."""
-    found = []
+    found: list[Gpu] = []
     for address in sorted(system.names(DEVICES)):
         folder = f"{DEVICES}/{address}"
         vendor = VENDORS.get(system.number(f"{folder}/vendor") or 0)
