@@ -77,7 +77,7 @@ async def refusal(
     if serial is not None:
         if serial.strip() != own:
             return (
-                f"--serial {serial!r} is not the serial number of {address}, which is "
+                f"serial={serial!r} is not the serial number of {address}, which is "
                 f"{own!r}; nothing was written"
             )
         return None
@@ -90,13 +90,14 @@ async def refusal(
         clear = f"wipefs --all {path}" if embedded else _CLEAR_DEVICE
         return (
             f"namespace {ns.nsid} of {address} holds {words(found)}; nothing was "
-            f"written. If that is no longer wanted, clear it ({clear}) or say "
-            f"--serial {own}"
+            f"written. If that is no longer wanted, clear it ({clear}), or give "
+            f"its serial number: serial={own!r}, in a command --serial {own}"
         )
     if not embedded:
         return (
             f"{address} is a real device ({ns.controller.info.model}); nothing was "
-            f"written. If its data may be overwritten, say --serial {own}"
+            "written. If its data may be overwritten, give its serial number: "
+            f"serial={own!r}, in a command --serial {own}"
         )
     return None
 

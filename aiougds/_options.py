@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, cast, get_args
 
 from aiougds._errors import OptionError
 
@@ -249,9 +249,10 @@ def check_policy(policy: object) -> None:
     """Raise unless it is the name of a policy, or one of the user's own."""
     if isinstance(policy, str):
         one_of("policy", policy, POLICIES)
-    elif not callable(getattr(policy, "plan", None)):
+    elif isinstance(policy, type) or not callable(getattr(policy, "plan", None)):
         raise OptionError(
-            f"policy={policy!r}: the name of one, or an object with plan(intent)"
+            f"policy={policy!r}: the name of one, or an object (no class) with "
+            "plan(intent)"
         )
 
 
@@ -314,7 +315,7 @@ def _check(name: str, value: object, default: object, limits: object) -> None:
         ):
             kind = "an integer" if whole else "a number"
             raise OptionError(f"{name}={value!r}: {kind} is needed")
-        low, high = limits
+        low, high = cast("tuple[float, float]", limits)
         if not low <= value <= high:
             raise OptionError(f"{name}={value!r} is outside {low:g} .. {high:g}")
 

@@ -55,7 +55,7 @@ class StoreOptions:
     high: float = 0.95
     low: float = 0.85
     key_bytes: int = 256
-    open: Mapping[str, object] = field(default_factory=dict)
+    open: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @classmethod
     def parse(cls, given: Mapping[str, object], *, more: Sequence[str] = ()) -> Self:
@@ -100,26 +100,28 @@ class StoreOptions:
 
 
 def _addresses(given: object) -> tuple[str, ...]:
-    several = [given] if isinstance(given, str) else given
+    several: object = [given] if isinstance(given, str) else given
     if not isinstance(several, list) or not several:
         raise OptionError(
             f"addresses={given!r}: name one address or a list of them, such as "
             '"emu:/data/kv.img?size=100GiB" or "/dev/ugds_drv0"'
         )
-    for one in several:
+    names: list[str] = []
+    for one in cast("list[object]", several):
         if not isinstance(one, str) or not one:
             raise OptionError(f"addresses: {one!r} is no address; a text is needed")
-    twice = {one for one in several if several.count(one) > 1}
+        names.append(one)
+    twice = {one for one in names if names.count(one) > 1}
     if twice:
         raise OptionError(f"addresses: {min(twice)} is named twice; once is enough")
-    return tuple(several)
+    return tuple(names)
 
 
 def _classes(given: object) -> tuple[tuple[int, float], ...]:
     if given is None:
         return ()
-    made = []
-    for one in given if isinstance(given, list) else [given]:
+    made: list[tuple[int, float]] = []
+    for one in cast("list[object]", given) if isinstance(given, list) else [given]:
         match one:
             case [int(size), int() | float() as share] if size > 0 and 0 < share <= 1:
                 made.append((size, float(share)))
@@ -185,4 +187,4 @@ def _keywords(given: object) -> Mapping[str, object]:
             f"open={given!r}: keywords of aiougds.open are needed, such as "
             '{"mode": "interrupt"}'
         )
-    return dict(given)
+    return dict(cast("Mapping[str, object]", given))

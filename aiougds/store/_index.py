@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import ArgumentTypeError, RangeError
+from aiougds._transfer import whole
 from aiougds.store._gets import not_found
 from aiougds.store._puts import no_room
 from aiougds.store._statistics import (
@@ -61,6 +62,13 @@ class StoreIndex:
                 return str(shard.journal.broken)
         return None
 
+    def _are_keys(self, keys: list[bytes]) -> list[bytes]:
+        """Return them, or raise for the first that is none."""
+        if {*map(type, keys)} - {bytes}:
+            for key in keys:
+                self._shard(key)
+        return keys
+
     def _checked(self, key: bytes) -> Shard:
         shard = self._shard(key)
         if not 0 < len(key) <= self._key_bytes:
@@ -81,7 +89,7 @@ class StoreIndex:
         shards = self._shards
         if len(shards) == 1:
             index = shards[0].slots.index
-            return [key in index for key in keys]
+            return [key in index for key in self._are_keys(list(keys))]
         return [key in self._shard(key).slots.index for key in keys]
 
     def __contains__(self, key: bytes) -> bool:
@@ -201,10 +209,10 @@ class StoreIndex:
 
         Raises ChunkTooLargeError where there is none that is large enough.
         """
-        shard = self._shards[0]
-        pool = shard.slots.fitting(nbytes)
-        if pool is None or nbytes < 1:
-            raise no_room(shard, nbytes)
+        shard, length = self._shards[0], whole(nbytes, "nbytes")
+        pool = shard.slots.fitting(length)
+        if pool is None or length < 1:
+            raise no_room(shard, length)
         return pool.slot_bytes
 
     def statistics(self) -> StoreStatistics:

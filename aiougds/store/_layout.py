@@ -81,8 +81,12 @@ class Layout:
         if self.slot_bytes is not None:
             found = [SlotClass(self.slot_bytes)]
         else:
-            found = sorted(self.classes, key=lambda one: one.slot_bytes)
+            found = list(self.classes)
         for one in found:
+            if type(one.slot_bytes) is not int:
+                raise OptionError(
+                    f"slot_bytes={one.slot_bytes!r}: an integer is needed"
+                )
             if one.slot_bytes < 1:
                 raise OptionError(f"slot_bytes={one.slot_bytes}: one byte at least")
             if not one.share > 0:
@@ -91,7 +95,7 @@ class Layout:
             raise OptionError("two classes have the same slot_bytes")
         if len(found) > 64:
             raise OptionError(f"{len(found)} classes are more than 64")
-        return found
+        return sorted(found, key=lambda one: one.slot_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,7 @@ def _divided(
     blocks = _journal_blocks(layout, region)
     first = _up(HEAD_BYTES + blocks * BLOCK, ALIGN)
     at = first + 2 * region
-    places = []
+    places: list[Place] = []
     for one, stride, count in zip(classes, strides, counts, strict=True):
         places.append(Place(one.slot_bytes, stride, at, count))
         at = _up(at + stride * count, ALIGN)

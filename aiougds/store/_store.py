@@ -172,6 +172,8 @@ class ChunkStore(StoreIndex):
             if nothing is False:  # of gets the index knows which keys there may be
                 for key, _ in whole:
                     self._checked(key)
+            else:
+                self._are_keys([key for key, _ in whole])
             return told(list(await work(shards[0], whole)))
         parts: dict[int, list[int]] = {}
         for index, (key, _) in enumerate(whole):
@@ -210,7 +212,7 @@ class ChunkStore(StoreIndex):
         clock = self._here(timeout_s)
         results: list[bool | ChunkPinnedError] = []
         tickets: dict[int, tuple[Shard, int]] = {}
-        for key in keys:
+        for key in self._are_keys(list(keys)):
             shard = self._shard(key)
             slot = shard.slots.index.get(key)
             if slot is None:

@@ -86,6 +86,8 @@ def test_what_presets_choose() -> None:
     with pytest.raises(OptionError, match="no Preset"):
         open_options({"policy": policy}, {})
     policy.preset = Preset(chunk=3)
+    with pytest.raises(OptionError, match=r"an object \(no class\) with plan"):
+        open_options({"policy": Own}, {})
     with pytest.raises(OptionError, match="chunk=3"):
         open_options({"policy": policy}, {})
 

@@ -350,3 +350,31 @@ def test_a_store_belongs_to_its_loop() -> None:
         first.run(chunks.aclose())
         with pytest.raises(aiougds.ClosedError):
             first.run(chunks.put(b"a", b"x"))
+
+
+@pytest.mark.few
+async def test_what_is_no_key_is_never_a_missing_chunk(world: World) -> None:
+    """One that is written as text would look like a cold cache for ever."""
+    async with opened(world) as (_, chunks):
+        await put(chunks, b"a", 5000)
+        for bad in ("a", 1, bytearray(b"a")):
+            for work in (
+                lambda bad=bad: chunks.get(bad, bytearray(SLOT)),
+                lambda bad=bad: chunks.get_many([(bad, bytearray(SLOT))]),
+                lambda bad=bad: chunks.put_many([(bad, bytes(10))]),
+                lambda bad=bad: chunks.delete_many([b"a", bad]),
+            ):
+                with pytest.raises(aiougds.ArgumentTypeError, match="a key is bytes"):
+                    await work()
+            with pytest.raises(aiougds.ArgumentTypeError, match="a key is bytes"):
+                chunks.contains_many([b"a", bad])
+        await holds(chunks, b"a", 5000)  # nothing was half done
+
+
+@pytest.mark.few
+async def test_lengths_are_integers(world: World) -> None:
+    async with opened(world) as (_, chunks):
+        with pytest.raises(aiougds.ArgumentTypeError, match="nbytes='x'"):
+            chunks.slot_bytes_for("x")  # type: ignore[arg-type]  # as a user may
+    with pytest.raises(OptionError, match="slot_bytes='4'"):
+        st.Layout(slot_bytes="4").sizes()  # type: ignore[arg-type]  # as a user may
