@@ -48,7 +48,8 @@ NEVER: Final = (1 << 63) - 1  # nanoseconds: later than anything
 # Of any named tuple, in less than half the time of its own.
 new_tuple: Final = cast(
     "Callable[..., Any]",
-    tuple.__new__,  # pyright: ignore[reportUnknownMemberType] (typeshed says no items)
+    # typed: typeshed does not say of what
+    tuple.__new__,  # pyright: ignore[reportUnknownMemberType]
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from array import array
 from functools import reduce
-from operator import add, or_  # pyright: ignore[reportUnknownVariableType] (typeshed)
+from operator import add, or_  # pyright: ignore[reportUnknownVariableType]  # typeshed
 from typing import TYPE_CHECKING, Final, SupportsIndex, cast
 
 from aiougds._errors import (
