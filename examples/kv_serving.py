@@ -179,7 +179,7 @@ class Ask:
         seconds = given.get("deadline_s", settings.deadline_s)
         if len(prompt) > settings.most_prompt:
             raise ValueError(f"the prompt is longer than {settings.most_prompt} bytes")
-        if not isinstance(tokens, int) or not 0 <= tokens <= 4096:
+        if type(tokens) is not int or not 0 <= tokens <= 4096:
             raise ValueError("tokens is a number in 0 .. 4096")
         if not isinstance(seconds, (int, float)) or not seconds > 0:
             raise ValueError("deadline_s is a positive number of seconds")
@@ -419,7 +419,7 @@ class Generate:
         except TimeoutError:
             await answer.refuse(408, "the request took too long to come")
             return
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # of JSON, the latter
             await answer.refuse(400, str(error))
             return
         async with anyio.create_task_group() as tasks:
@@ -433,7 +433,8 @@ async def health(request: Request) -> Response:
     service: Service = request.app.state.service
     states = {ns.controller.address: ns.controller.state for ns in service.spaces}
     broken = service.store.broken
-    well = broken is None and set(states.values()) == {"live"}
+    stuck = len(service.seats.stuck) == service.settings.seats
+    well = broken is None and not stuck and set(states.values()) == {"live"}
     return JSONResponse(
         {"controllers": states, "store": broken or "live"}, 200 if well else 503
     )

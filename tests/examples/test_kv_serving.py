@@ -348,6 +348,20 @@ async def a_broken_device_is_slow_but_not_wrong(kv: ModuleType) -> None:
         await here.ns.controller.reset()
 
 
+async def without_memory_it_is_not_well(kv: ModuleType) -> None:
+    async with serving(kv, seats=1) as here:
+        await warm(kv, here)
+        with inject(here.ns, Fault.drop("read", count=1)):
+            reply = await fetch(here.port, "/generate", ask(PROMPT, deadline_s=0.2))
+            assert reply.status == 504
+        await until(lambda: here.service.seats.stuck)
+        assert here.ns.controller.state == "live"
+        assert (await fetch(here.port, "/health")).status == 503
+        await here.ns.controller.reset()
+        await until(lambda: here.service.seats.free)
+        assert (await fetch(here.port, "/health")).status == 200
+
+
 async def nonsense_is_refused(kv: ModuleType) -> None:
     async with serving(kv) as here:
         for body, words in {
@@ -358,6 +372,8 @@ async def nonsense_is_refused(kv: ModuleType) -> None:
             ask("x" * 129): "longer than 128 bytes",
             b" " * (1 << 20): "longer than 128 bytes",
             ask("x", tokens=-1): "tokens is a number",
+            ask("x", tokens=True): "tokens is a number",
+            b"[" * 1700: "",  # in words of json, by version
             ask("x", deadline_s=0): "a positive number of seconds",
         }.items():
             reply = await fetch(here.port, "/generate", body)
@@ -405,6 +421,7 @@ CASES: list[Case] = [
     a_client_that_reads_nothing_is_left,
     chunks_that_cannot_be_read_are_computed,
     a_broken_device_is_slow_but_not_wrong,
+    without_memory_it_is_not_well,
     nonsense_is_refused,
     requests_that_run_are_answered_at_the_end,
     a_device_that_never_answers_is_reset_at_the_end,
