@@ -12,22 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.command_line import CommandLine
-
-BUSY = """
-import asyncio, sys, aiougds
-
-async def main():
-    async with aiougds.open("emu:?size=1MiB&latency=100us") as ns:
-        async with ns.allocate(65536) as reg:
-            print("ready", flush=True)
-            while True:
-                await ns.read(reg[:4096], offset=0)
-                await ns.write(reg, offset=0)
-                await asyncio.sleep(0.001)
-
-asyncio.run(main())
-"""
+from helpers.command_line import BUSY, CommandLine
 
 
 @pytest.fixture

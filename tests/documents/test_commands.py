@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from documents.pages import IN_ORDER, ROOT, Block, blocks, blocks_of
 from documents.shape import alike
+from helpers.command_line import BUSY
 
 from aiougds.cli import _main
 
@@ -29,21 +30,6 @@ SHELL = blocks("sh", "console")
 # What may run without a mark: our own commands, and what makes files where they run.
 HARMLESS = {"aiougds", "cat", "head", "ls", "mkdir", "printf", "python", "truncate"}
 PROCESS = "4711"  # stands for a process that reads and writes
-
-BUSY = """
-import asyncio, aiougds
-
-async def main():
-    async with aiougds.open("emu:?size=1MiB&latency=100us") as ns:
-        async with ns.allocate(65536) as reg:
-            print("ready", flush=True)
-            while True:
-                await ns.read(reg[:4096], offset=0)
-                await ns.write(reg, offset=0)
-                await asyncio.sleep(0.001)
-
-asyncio.run(main())
-"""
 
 
 def steps(block: Block) -> list[tuple[str, str]]:

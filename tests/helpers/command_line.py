@@ -8,6 +8,21 @@ import sys
 from pathlib import Path
 
 ARGUMENTS = ("-W", "error", "-m", "aiougds.cli")
+# A program that reads and writes until it is ended; it says "ready" first.
+BUSY = """
+import asyncio, aiougds
+
+async def main():
+    async with aiougds.open("emu:?size=1MiB&latency=100us") as ns:
+        async with ns.allocate(65536) as reg:
+            print("ready", flush=True)
+            while True:
+                await ns.read(reg[:4096], offset=0)
+                await ns.write(reg, offset=0)
+                await asyncio.sleep(0.001)
+
+asyncio.run(main())
+"""
 
 
 class CommandLine:

@@ -37,15 +37,9 @@ async def settled(count: Callable[[], int]) -> int:
     return seen
 
 
-def needs_tasks(world: World) -> None:
-    """Two operations at a time take two tasks."""
-    if world.loop == "blocking":
-        pytest.skip("a thread has one operation at a time")
-
-
+@pytest.mark.tasks
 @pytest.mark.core
 async def test_small_reads_pass_a_large_one(world: World) -> None:
-    needs_tasks(world)
     async with world.open(emu=EMU, **OPTIONS) as ns, ns.allocate(LARGE + PAGE) as reg:
         fault = testing.inject(ns, testing.Fault.hold("write"))
         async with anyio.create_task_group() as group:
@@ -57,12 +51,12 @@ async def test_small_reads_pass_a_large_one(world: World) -> None:
             fault.clear()
 
 
+@pytest.mark.tasks
 @pytest.mark.core
 @pytest.mark.parametrize("scheduling", ["classes", "fifo"])
 async def test_the_background_has_little_at_the_device(
     world: World, scheduling: str
 ) -> None:
-    needs_tasks(world)
     options = {**OPTIONS, "scheduling": scheduling}
     async with world.open(emu=EMU, **options) as ns, ns.allocate(LARGE) as reg:
         fault = testing.inject(ns, testing.Fault.hold("write"))
@@ -99,10 +93,10 @@ async def test_bytes_are_right_in_every_class(world: World, io_class: IoClass) -
         assert bytes(reg.view) == data
 
 
+@pytest.mark.tasks
 @pytest.mark.core
 async def test_the_background_does_not_starve(world: World) -> None:
     """However many small reads there are, a background write gets on."""
-    needs_tasks(world)
     async with world.open(emu=EMU, **OPTIONS) as ns, ns.allocate(LARGE + PAGE) as reg:
         done = anyio.Event()
 
@@ -122,9 +116,9 @@ async def test_the_background_does_not_starve(world: World) -> None:
                     group.start_soon(read)
 
 
+@pytest.mark.tasks
 @pytest.mark.core
 async def test_a_handle_has_a_class(world: World) -> None:
-    needs_tasks(world)
     async with world.open(emu=EMU, **OPTIONS) as ns, ns.allocate(LARGE) as reg:
         quiet = ns.using(io_class="background")
         part = quiet.region(0, 8 * MIB)

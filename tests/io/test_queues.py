@@ -67,10 +67,9 @@ async def test_thousands_in_flight(world: World) -> None:
 
 
 @pytest.mark.core
+@pytest.mark.tasks
 async def test_who_finds_no_room_waits_for_it(world: World) -> None:
     """The device has what fits, and no more; giving up meanwhile sends nothing."""
-    if world.loop == "blocking":
-        pytest.skip("a thread has one operation at a time")
     async with (
         world.open(depth=4, batch_depth=4, queues=2) as ns,
         ns.allocate(40 * PAGE) as reg,
