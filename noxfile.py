@@ -29,9 +29,10 @@ PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
 RUNS_ON = PROJECT["project"]["dependencies"]
 SANITIZERS = ("none", "address,undefined", "thread")
-# What a busy machine made late gets a second chance, and is named: RERUN lines are
+# What failed beside others gets a second chance alone, and is named: LATE lines are
 # worth a look, for a test that is right only most of the time has found something.
-AGAIN = ("--reruns", "1", "-r", "fER")
+FAILED = "Returned code 1"  # some did; all others were run
+AGAIN = ("--last-failed", "--last-failed-no-failures", "none", "-x")
 # A third of a test and more is waiting: three for two processors. Whole files, for what
 # is made once for a file; the long ones are not the last. A worker that dies ends the
 # run: one that took its place was seen to leave both waiting for ever.
@@ -124,18 +125,33 @@ def newest_python() -> str | None:
     return found[-1] if found else None
 
 
+def run_pytest(
+    session: nox.Session, *args: str, beside: tuple[str, ...] = (), **env: str
+) -> bool:
+    """Run tests, and what failed once more with nothing beside it."""
+    run = ("python", "-m", "pytest", *args)
+    try:
+        session.run(*run, *beside, "--cache-clear", env=SAFE | env)
+    except CommandFailed as failed:
+        if failed.reason != FAILED:
+            return False
+    else:
+        return True
+    try:
+        session.run(*run, *AGAIN, env=SAFE | env)
+    except CommandFailed:
+        return False
+    return True
+
+
 def run_tests(session: nox.Session, chosen: str, *args: str) -> None:
     """Several files at a time; then, one by one, the tests that want to be alone."""
     parts = {f"({chosen}) and not alone": BESIDE, f"({chosen}) and alone": ()}
-    bad = 0
-    for part, how in parts.items():
-        try:
-            session.run(
-                "python", "-m", "pytest", *AGAIN, *how, *args, "-m", part, env=SAFE
-            )
-        except CommandFailed:
-            bad += 1
-    if bad:
+    good = [
+        run_pytest(session, *args, "-m", part, beside=beside)
+        for part, beside in parts.items()
+    ]
+    if not all(good):
         session.error("tests failed")
 
 
@@ -146,7 +162,7 @@ def tests(session: nox.Session) -> None:
     session.install("--no-deps", *group("models"))
     install_wheel(session)
     if session.posargs:
-        session.run("python", "-m", "pytest", *AGAIN, *session.posargs, env=SAFE)
+        session.run("python", "-m", "pytest", *session.posargs, env=SAFE)
         return
     # Long runs tell nothing new about another interpreter, nor does a loop in another
     # completion mode: what is one's own there has been seen after a few.
@@ -283,7 +299,8 @@ def vm(session: nox.Session) -> None:
     args = [word for word in session.posargs if word != "--full"]
     paths = [] if any(word.startswith("tests/vm") for word in args) else ["tests/vm"]
     much = "--guests=full" if full else "--guests=quick"
-    session.run("python", "-m", "pytest", much, *paths, *args, env=SAFE)
+    if not run_pytest(session, much, *paths, *args):
+        session.error("tests failed")
 
 
 def taken(args: list[str], name: str) -> str:
@@ -374,10 +391,9 @@ def integrations(session: nox.Session) -> None:
         session.install("--no-deps", f"lmcache=={version}")
         args = session.posargs or ["tests/integrations"]
         # Theirs are not ours to see to.
-        session.run(
-            *("python", "-m", "pytest", *AGAIN, "-o", "filterwarnings=", *args),
-            env=SAFE | {"LMCACHE_DISABLE_BANNER": "1"},
-        )
+        ours = ("-o", "filterwarnings=", *args)
+        if not run_pytest(session, *ours, LMCACHE_DISABLE_BANNER="1"):
+            session.error("tests failed")
 
 
 @nox.session(default=False, python=PYTHONS[0], venv_backend="virtualenv")
@@ -391,9 +407,8 @@ def vllm(session: nox.Session) -> None:
     session.install(*requirements(session, "lmcache", *newer), *group("test"))
     install_wheel(session)
     args = session.posargs or sorted(str(path) for path in VLLM_TESTS)
-    session.run(
-        *("python", "-m", "pytest", *AGAIN, "-o", "filterwarnings=", *args), env=SAFE
-    )
+    if not run_pytest(session, "-o", "filterwarnings=", *args):
+        session.error("tests failed")
 
 
 @nox.session(default=False)

@@ -31,18 +31,35 @@ MESON_WORDS = {
     "Unexpected Pass": "failed",
     "Skipped": "skipped",
 }
+# What failed beside others is run once more, alone.
+PYTEST = re.compile(r"^(?=nox > python -m pytest )", re.MULTILINE)
+AGAIN = re.compile(r"nox > python -m pytest .*--last-failed")
 FAILED_SESSION = re.compile(r"^nox > Session .* (?:failed|aborted)", re.MULTILINE)
 
 # ERROR: a C test that ended before its plan, as one that a sanitizer stops.
 BAD = re.compile(
     r"""^(?:
-        (?:FAILED|ERROR|RERUN)\ .*                                   # pytest
+        (?:FAILED|ERROR|LATE)\ .*                                    # pytest
       | not\ ok\ .* | ▶\ .*\ FAIL.*                                  # TAP
       | \s*\d+/\d+\ .*\ (?:FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)\b.*  # Meson
       | SUMMARY:\ \w*Sanitizer:.*
     )$""",
     re.MULTILINE | re.VERBOSE,
 )
+
+
+def settled(log: str) -> str:
+    """Call what was run again late; the second run counts it."""
+    runs = PYTEST.split(log)
+    for n, second in enumerate(runs[1:]):
+        if AGAIN.match(second):
+            late = re.sub(r"^(?:FAILED|ERROR) ", "LATE ", runs[n], flags=re.MULTILINE)
+            runs[n] = PYTEST_SUM.sub(without_failures, late)
+    return "".join(runs)
+
+
+def without_failures(line: re.Match[str]) -> str:
+    return re.sub(r"\d+ (?=failed|error)", "0 ", line[0])
 
 
 def count(log: str, code: int) -> Counter[str]:
@@ -67,7 +84,7 @@ def bad_lines(log: str) -> list[str]:
 
 
 def main() -> None:
-    log = COLOURS.sub("", Path(sys.argv[1]).read_text(errors="replace"))
+    log = settled(COLOURS.sub("", Path(sys.argv[1]).read_text(errors="replace")))
     total = count(log, int(sys.argv[2]))
     for line in bad_lines(log):
         print(line)

@@ -19,10 +19,9 @@ LOG = """\
 nox > Running session tests-3.11
 tests/vm/unit/test_parts.py .................                            [ 92%]
 =========================== short test summary info ============================
-RERUN tests/life/test_close.py::test_close_drains[asyncio-poll-step]
 FAILED tests/life/test_close.py::test_close_drains[asyncio-poll-step] - assert 0
 ERROR tests/life/test_close.py::test_close_twice - RuntimeError: left open
-= 1 failed, 253 passed, 2 skipped, 7 deselected, 1 error, 1 rerun in 236.4s (0:03:56) =
+= 1 failed, 253 passed, 2 skipped, 7 deselected, 1 error in 236.4s (0:03:56) =
 \x1b[31mnox > Session tests-3.11 failed.\x1b[0m
 nox > Running session native(tsan)
 26/36 aiougds:test_stream_order    OK               3.91s   102 subtests passed
@@ -49,7 +48,6 @@ nox > * native(tsan): failed, took 3 minutes
 """
 
 END = """\
-RERUN tests/life/test_close.py::test_close_drains[asyncio-poll-step]
 FAILED tests/life/test_close.py::test_close_drains[asyncio-poll-step] - assert 0
 ERROR tests/life/test_close.py::test_close_twice - RuntimeError: left open
 27/36 aiougds:test_stream_race     ERROR            6.25s   exit status 66
@@ -91,6 +89,34 @@ def test_summary_of_a_run_that_ends_before_any_session_is_a_failure(
 def test_summary_of_a_good_run_is_the_sum_alone(tmp_path: Path) -> None:
     log = "== 5 passed, 7 deselected in 0.47s ==\nOk:                36\nFail: 0\n"
     assert summary(tmp_path, log, 0) == ["41 passed, 0 failed, 0 skipped"]
+
+
+FIRST = """\
+nox > python -m pytest -m 'not alone' -n 3 --cache-clear
+FAILED tests/life/test_close.py::test_close_drains[asyncio-poll-step] - assert 0
+ERROR tests/life/test_close.py::test_close_twice - RuntimeError: left open
+= 1 failed, 253 passed, 2 skipped, 7 deselected, 1 error in 236.4s (0:03:56) =
+nox > Command python -m pytest -m 'not alone' -n 3 --cache-clear failed
+nox > python -m pytest -m 'not alone' --last-failed -x
+"""
+
+
+def test_summary_of_what_passed_alone_names_it(tmp_path: Path) -> None:
+    log = FIRST + "== 2 passed, 260 deselected in 1.5s ==\n"
+    where = "LATE tests/life/test_close.py::"
+    assert summary(tmp_path, log, 0) == [
+        f"{where}test_close_drains[asyncio-poll-step] - assert 0",
+        f"{where}test_close_twice - RuntimeError: left open",
+        "255 passed, 0 failed, 2 skipped",
+    ]
+
+
+def test_summary_of_what_failed_alone_too_counts_it_once(tmp_path: Path) -> None:
+    test = "tests/life/test_close.py::test_close_drains[asyncio-poll-step] - assert 0"
+    log = f"{FIRST}FAILED {test}\n== 1 failed, 260 deselected in 1.5s ==\n"
+    lines = summary(tmp_path, log, 1)
+    assert f"FAILED {test}" in lines
+    assert lines[-1] == "253 passed, 1 failed, 2 skipped"
 
 
 def test_some_of_each_test_are_the_same_ones_every_time() -> None:
