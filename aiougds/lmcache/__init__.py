@@ -1,15 +1,7 @@
 """LMCache on raw NVMe namespaces: an L2 adapter, and a backend for its GDS L1 tier.
 
-.. not run: needs LMCache
-
-.. code-block:: sh
-
-    lmcache server --l1-size-gb 20 --l2-adapter '{"type": "plugin",
-        "module_path": "aiougds.lmcache", "class_name": "AiougdsL2Adapter",
-        "adapter_params": {"addresses": "emu:/data/kv.img?size=100GiB",
-        "slot_bytes": 4194304}}'
-
-    aiougds-lmcache-server --gds-l1-backend aiougds --gds-l1-path /dev/ugds_drv0
+Named in LMCache's configuration (the plugin ``AiougdsL2Adapter``), or by
+``aiougds-lmcache-server --gds-l1-backend aiougds``; docs/how-to/lmcache.md has both.
 
 LMCache itself (0.5.6 or later) is imported when one of the names is first used.
 """

@@ -20,11 +20,11 @@ ROOT: Final = Path(__file__).parents[2]
 
 # Why a block is looked at only, and how many there are: a new one is a choice.
 REASONS: Final = {
-    "installs software": 4,
+    "installs software": 6,
     "needs root and a drive": 3,
     "needs a GPU": 1,
-    "needs LMCache": 3,
-    "needs vLLM": 2,
+    "needs LMCache and a GPU": 1,
+    "needs vLLM and a model": 3,
     "needs bpftrace and root": 1,
     "takes minutes": 3,
     "boots guests": 4,

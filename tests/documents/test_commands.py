@@ -22,7 +22,10 @@ from documents.pages import IN_ORDER, ROOT, Block, blocks, blocks_of
 from documents.shape import alike
 from helpers.command_line import BUSY
 
+from aiougds import OptionError
+from aiougds._store_options import StoreOptions
 from aiougds.cli import _main
+from aiougds.lmcache._slab_place import SlabPlace
 
 MIB = 1 << 20
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -216,10 +219,40 @@ def look_at_paths(words: list[str]) -> None:
             assert (ROOT / word.split(":")[0]).exists() or word.endswith(".ko"), words
 
 
-def look_at_json(words: list[str]) -> None:
-    for word in words:
-        if word.startswith("{") and '"' in word:
-            json.loads(word)
+def objects_in(value: object) -> Iterator[dict[str, object]]:
+    """Every object of a JSON text."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value:
+        if isinstance(each, dict | list):
+            yield from objects_in(each)
+
+
+def look_at_json(text: str) -> int:
+    """Parse it; what is said to us is read as we would. Returns how often that was."""
+    ours = 0
+    for each in objects_in(json.loads(text)):
+        if each.get("class_name") == "AiougdsL2Adapter":
+            StoreOptions.parse(each["adapter_params"], more=("register_arena",))
+        elif each.get("type") == "AiougdsTier":
+            others = {"type", "module_path", "enable_kv_events"}
+            StoreOptions.parse({k: v for k, v in each.items() if k not in others})
+        else:
+            continue
+        ours += 1
+    return ours
+
+
+def configurations(block: Block) -> Iterator[str]:
+    """The JSON texts in the arguments and assignments of a block."""
+    for command, _ in steps(block):
+        yield from re.findall(r"'(\{[^']*\})'", command)
+
+
+def look_at_slab(words: list[str]) -> None:
+    if "--gds-l1-path" in words:
+        place = words[words.index("--gds-l1-path") + 1]
+        assert SlabPlace.parse(place, 1 << 30).address == place.partition("#")[0]
 
 
 @pytest.mark.parametrize("block", SHELL, ids=ids)
@@ -227,8 +260,8 @@ def test_it_could_run(block: Block) -> None:
     for command, _ in steps(block):
         subprocess.run(["sh", "-n", "-c", command], check=True)
         for words in words_of(command):
-            look_at_json(words)
             look_at_paths(words)
+            look_at_slab(words)
             program = words[0].removeprefix(".venv/bin/").removeprefix("sudo ")
             if program == "aiougds":
                 look_at_ours(words)
@@ -236,6 +269,13 @@ def test_it_could_run(block: Block) -> None:
                 look_at_pip(words)
             elif program == "nox":
                 look_at_nox(words)
+
+
+def test_what_is_configured_would_be_taken() -> None:
+    texts = [text for block in SHELL for text in configurations(block)]
+    assert sum(look_at_json(text) for text in texts) >= 4
+    with pytest.raises(OptionError, match="slot_bites"):
+        look_at_json('{"type": "AiougdsTier", "addresses": "emu:", "slot_bites": 1}')
 
 
 @pytest.mark.parametrize("block", [b for b in SHELL if not b.mark], ids=ids)
