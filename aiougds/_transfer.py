@@ -192,6 +192,11 @@ async def issue(
     window.check_open()
     args = (place.handle, place.buf_off, nbytes, offset, op)
     result = lib.ugds_rw(channel.ptr, window.ptr, *args)
+    if 0 <= result < PENDING:
+        channel.budget -= 1
+        if channel.budget <= 0:
+            await channel.breathe()
+        return result
     request = Request(
         op,
         offset,
@@ -203,11 +208,6 @@ async def issue(
     )
     if result < 0:
         raise last_failure(channel, result, request, timeout_s)
-    if result < PENDING:
-        channel.budget -= 1
-        if channel.budget <= 0:
-            await channel.breathe()
-        return result
     token = result - PENDING
     if timeout_s is not None:
         lib.ugds_op_deadline(channel.ptr, token, seconds_to_ns(timeout_s))

@@ -128,15 +128,16 @@ class Disk:
         """Take a block, if there is one."""
         return self._blocks.pop() if self._blocks else None
 
-    def give(self, block: tuple[RegistrationSlice, memoryview]) -> None:
-        """Give one back that the device is done with."""
+    def give(
+        self, block: tuple[RegistrationSlice, memoryview], *, stuck: bool = False
+    ) -> None:
+        """Give one back; ``stuck``: the device may still touch it."""
+        if stuck:
+            self._stuck.append(block)
+            return
         self._blocks.append(block)
         if self._waiting:
             self.home.wake(self._waiting)
-
-    def strand(self, block: tuple[RegistrationSlice, memoryview]) -> None:
-        """Give one back that the device may still touch."""
-        self._stuck.append(block)
 
     def is_stuck(self) -> bool:
         """Whether the device may still do something that was given up."""

@@ -177,9 +177,7 @@ def release(shard: Shard, reading: Reading) -> None:
     """Give back what a reading borrowed."""
     if reading.block is not None:
         disk = shard.disk
-        if disk.gets._device.is_stuck(disk.gets._ptr):
-            disk.strand(reading.block)
-        else:
-            disk.give(reading.block)
+        stuck = disk.gets._device.is_stuck(disk.gets._ptr)
+        disk.give(reading.block, stuck=stuck)
         reading.block = None
     shard.let_go(reading.slot)

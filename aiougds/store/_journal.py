@@ -25,6 +25,7 @@ from aiougds.store._layout import BLOCK
 from aiougds.store._records import blocks_of, delete_record, journal_block, put_record
 
 if TYPE_CHECKING:
+    from aiougds._pinned import RegistrationSlice
     from aiougds._registration import Registration
     from aiougds._transfer import Clock
     from aiougds.store._disk import Disk
@@ -39,8 +40,8 @@ class Journal:
     """The journal of one device, and its checkpoints."""
 
     __slots__ = (
-        "_buffer", "_disk", "_epoch", "_late", "_owner", "_pending",
-        "_ring", "_spare", "_tail", "_unfinished", "_waiters", "added", "blocks",
+        "_buffer", "_disk", "_epoch", "_late", "_one", "_owner", "_pending", "_ring",
+        "_spare", "_tail", "_unfinished", "_view", "_waiters", "added", "blocks",
         "broken", "busy", "checkpoints", "closed", "commits", "done", "head", "writing",
     )  # fmt: skip
 
@@ -59,7 +60,7 @@ class Journal:
         self._epoch = recovered.epoch
         self.head = recovered.head  # sequence of the next block
         self._tail = recovered.checkpoint.replay_from
-        self._buffer = buffer
+        self._write_from(buffer)
         self._spare: list[Registration] = []  # took the place of what was given up
         self.checkpoints = Checkpoints(disk, slots, recovered.checkpoint, pages)
         self._pending: deque[tuple[bytes, Put | int]] = deque()
@@ -129,7 +130,8 @@ class Journal:
         """Wait until that record is durable, and see to it."""
         try:
             while self.done < ticket:
-                self.check()
+                if self.broken is not None or self.closed:
+                    self.check()
                 if clock.over():
                     raise OperationTimeoutError(
                         "the journal was not written within timeout_s; nothing is "
@@ -169,14 +171,18 @@ class Journal:
             raise
         finally:
             self.busy = False
-            done = self.added if self.broken else self.done
-            there, self._waiters = self._waiters, []
-            for place in there:
-                if place[0] <= done:
-                    self._disk.home.wake(place[1])
-                else:
-                    self._waiters.append(place)
-            self._hand_over()
+            if self._waiters:
+                self._wake_settled()
+
+    def _wake_settled(self) -> None:
+        done = self.added if self.broken else self.done
+        there, self._waiters = self._waiters, []
+        for place in there:
+            if place[0] <= done:
+                self._disk.home.wake(place[1])
+            else:
+                self._waiters.append(place)
+        self._hand_over()
 
     # ---- writing ----
 
@@ -184,30 +190,32 @@ class Journal:
         disk, ring = self._disk, self._ring
         commit = self._unfinished
         if commit is None:
-            await self._make_room(clock)
-            self._beware_of_late()
+            if self.head - self._tail > ring // 2 or self.checkpoints.running:
+                await self._make_room(clock)
+            if self._late is not None:
+                self._beware_of_late()
             commit = self._unfinished = self._gather()
-        if disk.fua and commit.has_data:
-            await disk.puts.flush(timeout_s=clock.left())
-        self._check_power()
+        if disk.fua:
+            if commit.has_data:
+                await disk.puts.flush(timeout_s=clock.left())
+            self._check_power()
         base = disk.superblock.journal
         count = len(commit.blocks)
-        buffer = self._buffer
-        view = buffer.view
+        view = self._view
         for i, block in enumerate(commit.blocks):
             view[i * BLOCK : i * BLOCK + len(block)] = block
         place = commit.first % ring
         before = min(count, ring - place)
         try:
             await disk.ns.write(
-                buffer[: before * BLOCK],
+                self._part(0, before),
                 offset=base + place * BLOCK,
                 fua=disk.fua,
                 timeout_s=clock.left(),
             )
             if before < count:
                 await disk.ns.write(
-                    buffer[before * BLOCK : count * BLOCK],
+                    self._part(before, count),
                     offset=base,
                     fua=disk.fua,
                     timeout_s=clock.left(),
@@ -216,16 +224,26 @@ class Journal:
             if disk.is_stuck():  # the same bytes go again, from elsewhere
                 if self._late is None:
                     self._late = commit.first
-                self._buffer = await disk.ns.allocate(buffer.nbytes)
-                self._spare.append(self._buffer)
+                other = await disk.ns.allocate(MOST_BLOCKS * BLOCK)
+                self._spare.append(other)
+                self._write_from(other)
             raise
         self._unfinished = None
         self._finish(commit)
 
+    def _write_from(self, buffer: Registration) -> None:
+        self._buffer, self._view = buffer, buffer.view
+        self._one = buffer[:BLOCK]
+
+    def _part(self, first: int, last: int) -> RegistrationSlice:
+        """Return where these blocks of a commit are."""
+        if last - first == 1 and not first:
+            return self._one
+        return self._buffer[first * BLOCK : last * BLOCK]
+
     def _beware_of_late(self) -> None:
         """Raise before a block takes the place of one whose write may still happen."""
-        if self._late is None:
-            return
+        assert self._late is not None
         if not self._disk.is_stuck():
             self._late = None
         elif self.head + MOST_BLOCKS > self._late + self._ring:
@@ -245,15 +263,13 @@ class Journal:
 
     async def _make_room(self, clock: Clock) -> None:
         """Write what of a checkpoint is due, so that the ring never runs full."""
-        used = self.head - self._tail
         points = self.checkpoints
-        if used > self._ring // 2 and not points.running:
+        if not points.running:
             points.begin(self.head, self._epoch)
-        if points.running:
-            left = self._ring - used - 2 * MOST_BLOCKS
-            waiting = min(MOST_BLOCKS, 1 + len(self._pending) // 32)
-            if await points.advance(left // waiting, clock):
-                self._tail = points.last.replay_from
+        left = self._ring - (self.head - self._tail) - 2 * MOST_BLOCKS
+        waiting = min(MOST_BLOCKS, 1 + len(self._pending) // 32)
+        if await points.advance(left // waiting, clock):
+            self._tail = points.last.replay_from
 
     async def _checkpoint(self, clock: Clock) -> None:
         points = self.checkpoints
@@ -263,13 +279,18 @@ class Journal:
         self._tail = points.last.replay_from
 
     def _gather(self) -> Commit:
-        pending = self._pending
+        pending, store, epoch = self._pending, self._disk.store, self._epoch
+        if len(pending) == 1:  # one put, and nobody beside it
+            record, entry = pending.popleft()
+            block = journal_block(store, self.head, epoch, [record])
+            commit = Commit(self.head, [block], [entry], type(entry) is Put)
+            self.head += 1
+            return commit
         records = [record for record, _ in islice(pending, MOST_BLOCKS * 128)]
         blocks: list[bytes] = []
         taken = 0
         for part in blocks_of(records, MOST_BLOCKS):
-            seq = self.head + len(blocks)
-            blocks.append(journal_block(self._disk.store, seq, self._epoch, part))
+            blocks.append(journal_block(store, self.head + len(blocks), epoch, part))
             taken += len(part)
         entries = [pending.popleft()[1] for _ in range(taken)]
         has_data = any(type(entry) is Put for entry in entries)

@@ -111,10 +111,7 @@ class Writing:
     def give_blocks(self, disk: Disk, *, stuck: bool = False) -> None:
         """Give back what was borrowed."""
         for block in self.blocks:
-            if stuck:
-                disk.strand(block)
-            else:
-                disk.give(block)
+            disk.give(block, stuck=stuck)
         self.blocks.clear()
 
 
@@ -170,11 +167,13 @@ async def _put(
     if slot is None:
         slot = await shard.room(pool, clock)
     put = Put(key, slot, shard.next_gen(), length)
-    writing = Writing(put, source)
+    block: Block | None = None
+    writing: Writing | None = None
     journal.writing += 1
     try:
         block = disk.try_block() or await disk.block(clock)
         if length > SMALL_BYTES or shard.kind or length % disk.superblock.lba_bytes:
+            writing = Writing(put, source)
             await writing.prepare(shard, pool, block)
             found = 0
             if put.kind:
@@ -182,25 +181,38 @@ async def _put(
             writing.seal(found)
             await write(shard, writing.requests, source, clock)
         else:  # the same, without what it does not need
-            writing.blocks.append(block)
             write_header(block[1], put.gen, length, 0, 0, key, 0)
             handle, at, left = shard.writer(), pool.at(slot), clock.left()
             await handle.write(block[0], offset=at, timeout_s=left)
             await handle.write(source, offset=at + BLOCK, timeout_s=left)
     except BaseException as error:
         stuck = disk.is_stuck()
-        writing.give_blocks(disk, stuck=stuck)
+        if writing is not None:
+            writing.give_blocks(disk, stuck=stuck)
+        elif block is not None:
+            disk.give(block, stuck=stuck)
         shard.give_back(slot)
         if isinstance(error, BrokenError):
             journal.fail(error)
         raise
     finally:
         journal.writing -= 1
-    writing.give_blocks(disk)
-    shard.counts.puts += 1
-    shard.counts.put_bytes += length
+    if writing is None:
+        disk.give(block)
+    else:
+        writing.give_blocks(disk)
+    counts = shard.counts
+    counts.puts += 1
+    counts.put_bytes += length
     journal.put(put)
-    await finish(shard, put, clock, durable=durable)
+    if not durable:
+        await have_seen(shard, put, clock)
+        return
+    try:
+        await journal.settle(put.ticket, clock)
+    except BaseException:
+        take_back(shard, put)
+        raise
 
 
 async def write(
@@ -218,21 +230,14 @@ async def write(
         await handle.write(memory, offset=at, timeout_s=left)
 
 
-async def finish(shard: Shard, put: Put, clock: Clock, *, durable: bool) -> None:
-    """Wait until a chunk is durable, or have it seen and leave that for later."""
+async def have_seen(shard: Shard, put: Put, clock: Clock) -> None:
+    """Have everybody see a chunk, and leave it for later that it is durable."""
     journal = shard.journal
-    if not durable:
-        shard.lazy = put.ticket
-        shard.show(put)
-        shard.committed()
-        if journal.backlog >= (LAZY_RECORDS if not journal.busy else LAZY_MOST):
-            await journal.settle(journal.done + 1, clock)
-        return
-    try:
-        await journal.settle(put.ticket, clock)
-    except BaseException:
-        take_back(shard, put)
-        raise
+    shard.lazy = put.ticket
+    shard.show(put)
+    shard.committed()
+    if journal.backlog >= (LAZY_RECORDS if not journal.busy else LAZY_MOST):
+        await journal.settle(journal.done + 1, clock)
 
 
 def take_back(shard: Shard, put: Put) -> None:

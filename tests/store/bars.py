@@ -1,12 +1,14 @@
-"""What the store costs beyond the raw transfers: ``python tests/store/bars.py``.
+"""What the store costs beyond raw transfers: ``python tests/store/bars.py [awake]``.
 
 On a namespace in memory, whose pages are there before the clock runs. Each figure is
-the best of several rounds, in which everything takes turns.
+the best of several rounds, in which everything takes turns. With ``awake`` neither
+side sleeps (mode ``inline``, a device that stays awake): what others do disturbs least.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from array import array
 from collections.abc import Awaitable, Callable
@@ -17,6 +19,8 @@ from aiougds import store as st
 KIB = 1 << 10
 COUNT = 1024
 HEADER = 4 * KIB
+AWAKE = "awake" in sys.argv[1:]
+MODE: aiougds.Mode = "inline" if AWAKE else "adaptive"
 
 
 async def prepared(ns: aiougds.Namespace) -> None:
@@ -45,7 +49,8 @@ async def rounds(
 async def single(nbytes: int, at_once: int, vwc: int) -> None:
     """Put and get by several tasks, beside plain writes and reads of the same bytes."""
     size = 8 * COUNT * (nbytes + 2 * HEADER)
-    async with aiougds.open(f"emu:?size={size}&vwc={vwc}") as ns:
+    address = f"emu:?size={size}&vwc={vwc}&awake={int(AWAKE)}"
+    async with aiougds.open(address, mode=MODE) as ns:
         await prepared(ns)
         raw = ns.region(ns.size // 2, ns.size // 2)
         layout = st.Layout(slot_bytes=nbytes)
@@ -78,18 +83,20 @@ async def single(nbytes: int, at_once: int, vwc: int) -> None:
                 await run(lambda n, i: chunks.put(b"%d-%d" % (turn, i), parts[n]))
 
             async def writes(number: int, i: int) -> None:
-                """Write what a put has to: header, chunk, its part of the journal."""
+                """Do what a put has to: header, chunk, its part of a commit."""
                 at = i * (nbytes + HEADER)
                 await raw.write(header, offset=at)
                 await raw.write(parts[number], offset=at + HEADER)
                 if not i % max(1, round(per_commit)):
+                    if vwc:
+                        await raw.flush()
                     await raw.write(header, offset=raw.size - HEADER, fua=True)
 
             async def delete() -> None:
                 await chunks.delete_many([b"%d-%d" % (turn, i) for i in range(COUNT)])
 
             took = await rounds(
-                7,
+                21,
                 write=lambda: run(lambda n, i: raw.write(parts[n], offset=i * nbytes)),
                 put=put,
                 writes=lambda: run(writes),
