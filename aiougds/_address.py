@@ -283,6 +283,11 @@ def _file_length(path: str, *, size: int | None) -> int | None:
         raise AddressNotFoundError(f"{path!r} is not a path of a file") from None
     if os.path.isdir(path):
         raise AddressIsDirectoryError(f"{path} is a directory; name a file")
+    if not status.st_size:
+        raise AddressError(
+            f"{path} is empty, and a namespace needs a block; remove it, and give "
+            "a size (size=1GiB) to have it made"
+        )
     if size is not None and status.st_size != size:
         raise AddressError(
             f"{path} has {status.st_size} bytes, but size={size} was asked for; leave "
@@ -366,8 +371,6 @@ def parse_emu(address: Address) -> EmuOptions:
             lba = 512
         if length is None:
             _check_size(size or 0, lba, "size")
-        elif length == 0:
-            raise AddressError(f"{address.path} is empty; a namespace needs a block")
         spaces = (EmuNamespace(1, size or 0, lba),)
     return EmuOptions(
         path=address.path or None,

@@ -13,6 +13,21 @@
 #include "emu/emu.h"
 #include "support/util.h"
 
+static void path_of(const struct emu_params *p, uint32_t index, char *buf, size_t len)
+{
+	snprintf(buf, len, index ? "%s.ns%u" : "%s", p->path, p->ns[index].nsid);
+}
+
+void emu_backing_unmake(const struct emu_params *p, uint32_t index, struct emu_ns *ns)
+{
+	char path[EMU_PATH_MAX + 16];
+
+	if (p->path) {
+		path_of(p, index, path, sizeof(path));
+		emu_file_unmake(path, ns);
+	}
+}
+
 int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *ns, char *err, size_t err_len)
 {
 	const struct emu_ns_params *n = &p->ns[index];
@@ -33,7 +48,7 @@ int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *
 		return -EINVAL;
 	}
 	if (p->path) {
-		snprintf(path, sizeof(path), index ? "%s.ns%u" : "%s", p->path, n->nsid);
+		path_of(p, index, path, sizeof(path));
 		rc = emu_file_open(p, path, n->nbytes, n->lba_bytes, ns, err, err_len);
 		if (rc)
 			return rc;

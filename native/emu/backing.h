@@ -28,6 +28,7 @@ struct emu_ns {
 	bool readonly;
 	bool nowait; /* RWF_NOWAIT works */
 	bool memory_like; /* tmpfs: never waits for a device */
+	bool made; /* the file is new */
 	int fd; /* -1: memory */
 	int direct_fd; /* the same file with O_DIRECT; -1: through the page cache only */
 	uint32_t direct_align; /* of memory, offsets and lengths that it takes */
@@ -47,6 +48,8 @@ struct emu_ns {
 int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *ns, char *err,
 		     size_t err_len);
 void emu_backing_close(struct emu_ns *ns);
+/* Remove its file, if opening it made it and nobody has used it yet. */
+void emu_backing_unmake(const struct emu_params *p, uint32_t index, struct emu_ns *ns);
 /* Move @nbytes; the vector is used up. -EAGAIN only with @nowait. */
 int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
 		     bool nowait);
@@ -60,6 +63,7 @@ void emu_lock_holder(int fd, char *buf, size_t len);
 /* Open and lock; the name that errors use is @path. */
 int emu_file_open(const struct emu_params *p, const char *path, uint64_t want_bytes, uint32_t lba_bytes,
 		  struct emu_ns *ns, char *err, size_t err_len);
+void emu_file_unmake(const char *path, struct emu_ns *ns);
 
 int emu_memory_new(struct emu_ns *ns);
 void emu_memory_free(struct emu_ns *ns);

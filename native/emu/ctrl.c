@@ -42,8 +42,12 @@ static int namespaces_open(struct emu_ctrl *e, char *err, size_t err_len)
 	for (uint32_t i = 0; i < e->p.nr_ns; i++) {
 		int rc = emu_backing_open(&e->p, i, &e->ns[i], err, err_len);
 
-		if (rc)
+		if (rc) {
+			/* none of them is left behind by a controller that does not come to be */
+			while (i--)
+				emu_backing_unmake(&e->p, i, &e->ns[i]);
 			return rc;
+		}
 		e->nr_ns++;
 	}
 	return 0;

@@ -104,6 +104,29 @@ static int open_error(const struct emu_params *p, const char *path, int error, c
 	return -error;
 }
 
+static int lengthen(const struct emu_params *p, const char *path, uint64_t want, int fd, char *err,
+		    size_t err_len)
+{
+	int error;
+
+	if (ftruncate(fd, (off_t)want)) {
+		error = errno;
+		SAY("cannot make %s %llu bytes long: %s%s", path, (unsigned long long)want, strerror(error),
+		    error == EFBIG ? "; give a smaller size, that its file system and this process's limit "
+				     "(ulimit -f) allow"
+				   : "");
+		return -error;
+	}
+	/* Direct writes to holes go one at a time. Where there is no fallocate they just do. */
+	if (p->direct && fallocate(fd, 0, 0, (off_t)want) && errno == ENOSPC) {
+		SAY("%s cannot have %llu bytes: the file system is full; give a smaller size, or leave out "
+		    "direct=1 for a sparse file",
+		    path, (unsigned long long)want);
+		return -ENOSPC;
+	}
+	return 0;
+}
+
 static int check_length(const struct emu_params *p, const char *path, uint64_t want, uint32_t lba_bytes,
 			struct emu_ns *ns, char *err, size_t err_len)
 {
@@ -122,25 +145,8 @@ static int check_length(const struct emu_params *p, const char *path, uint64_t w
 		return -EINVAL;
 	}
 	ns->nbytes = want ? want : (uint64_t)st.st_size;
-	if (!st.st_size && want && p->create && !p->readonly) {
-		if (ftruncate(ns->fd, (off_t)want)) {
-			int error = errno;
-
-			SAY("cannot make %s %llu bytes long: %s", path, (unsigned long long)want,
-			    strerror(error));
-			return -error;
-		}
-		/* Direct writes to holes go one at a time. Where there is no fallocate they just do. */
-		if (p->direct && fallocate(ns->fd, 0, 0, (off_t)want) && errno == ENOSPC) {
-			SAY("%s cannot have %llu bytes: the file system is full; give a smaller size, or "
-			    "leave out "
-			    "direct=1 for a sparse file",
-			    path, (unsigned long long)want);
-			unlink(path);
-			return -ENOSPC;
-		}
-		return 0;
-	}
+	if (!st.st_size && want && p->create && !p->readonly)
+		return lengthen(p, path, want, ns->fd, err, err_len);
 	if (!ns->nbytes) {
 		SAY("%s is empty; give a size (size=1GiB) to make it that long", path);
 		return -EINVAL;
@@ -189,41 +195,72 @@ static int open_direct(const struct emu_params *p, const char *path, struct emu_
 	return 0;
 }
 
+/* As open(), but tells whether the file is new. */
+static int open_or_make(const char *path, int flags, bool make, bool *ret_made)
+{
+	int fd = open(path, flags);
+
+	*ret_made = false;
+	if (fd >= 0 || errno != ENOENT || !make)
+		return fd;
+	fd = open(path, flags | O_CREAT | O_EXCL, 0644);
+	*ret_made = fd >= 0;
+	/* somebody else was quicker, or it is a link to what is not there yet */
+	return fd < 0 && errno == EEXIST ? open(path, flags | O_CREAT, 0644) : fd;
+}
+
+static int lock(const struct emu_params *p, const char *path, int fd, char *err, size_t err_len)
+{
+	char holder[96];
+	int error;
+
+	if (!flock(fd, (p->readonly ? LOCK_SH : LOCK_EX) | LOCK_NB))
+		return 0;
+	error = errno;
+	if (error != EWOULDBLOCK) {
+		SAY("cannot lock %s: %s", path, strerror(error));
+		return -error;
+	}
+	emu_lock_holder(fd, holder, sizeof(holder));
+	SAY("%s is in use by %s; close it there first%s", path, holder,
+	    p->readonly ? "" : ", or open it with readonly=1 in both");
+	return -EBUSY;
+}
+
+void emu_file_unmake(const char *path, struct emu_ns *ns)
+{
+	if (ns->made)
+		unlink(path);
+	ns->made = false;
+}
+
 int emu_file_open(const struct emu_params *p, const char *path, uint64_t want_bytes, uint32_t lba_bytes,
 		  struct emu_ns *ns, char *err, size_t err_len)
 {
-	int flags = (p->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
-	char holder[96];
+	const int flags = (p->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
 	int rc;
 
-	if (p->create && !p->readonly && want_bytes)
-		flags |= O_CREAT;
-	ns->fd = open(path, flags, 0644);
+	ns->fd = open_or_make(path, flags, p->create && !p->readonly && want_bytes, &ns->made);
 	if (ns->fd < 0)
 		return open_error(p, path, errno, err, err_len);
-	if (flock(ns->fd, (p->readonly ? LOCK_SH : LOCK_EX) | LOCK_NB)) {
-		rc = -errno;
-		if (rc == -EWOULDBLOCK) {
-			rc = -EBUSY;
-			emu_lock_holder(ns->fd, holder, sizeof(holder));
-			SAY("%s is in use by %s; close it there first%s", path, holder,
-			    p->readonly ? "" : ", or open it with readonly=1 in both");
-		} else {
-			SAY("cannot lock %s: %s", path, strerror(-rc));
-		}
-	} else {
-		rc = check_length(p, path, want_bytes, lba_bytes, ns, err, err_len);
-		if (!rc && p->direct)
-			rc = open_direct(p, path, ns, err, err_len);
-	}
-	if (rc) {
-		close(ns->fd);
-		ns->fd = -1;
-		return rc;
-	}
+	rc = lock(p, path, ns->fd, err, err_len);
+	if (rc)
+		goto out_close; /* made or not, it is whose lock it is */
+	rc = check_length(p, path, want_bytes, lba_bytes, ns, err, err_len);
+	if (!rc && p->direct)
+		rc = open_direct(p, path, ns, err, err_len);
+	if (rc)
+		goto out_undo;
 	probe_nowait(ns);
 	ns->ahead = !ns->memory_like;
 	/* it would wait for the disk */
 	ns->nowait &= ns->direct_fd < 0;
 	return 0;
+
+out_undo:
+	emu_file_unmake(path, ns);
+out_close:
+	close(ns->fd);
+	ns->fd = -1;
+	return rc;
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from aiougds import (
     AddressNotFoundError,
     AddressPermissionError,
     CapabilityError,
+    OpenError,
     OptionError,
     UGDSError,
 )
@@ -137,8 +140,42 @@ async def test_sizes_of_existing_files(world: World, tmp_path: Path) -> None:
         "has 12288 bytes, but size=1048576",
     )
     path.write_bytes(b"")
-    await refuse(world, f"emu:{path}", AddressError, "is empty")
+    for address in (f"emu:{path}", f"emu:{path}?size=1MiB"):
+        await refuse(world, address, AddressError, "is empty, .*; remove the file")
     assert path.read_bytes() == b""
+
+
+@pytest.fixture
+def files_of_64_mib() -> Iterator[None]:
+    """A limit that stands for a file system's, until the test is over."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * MIB, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_size_that_cannot_be_leaves_no_file(
+    world: World, tmp_path: Path, files_of_64_mib: None
+) -> None:
+    path = tmp_path / "file"
+    words = f"cannot make {path} 68719476736 bytes long: .* give a smaller size"
+    for direct in (0, 1):
+        address = f"emu:{path}?size=64GiB&direct={direct}"
+        error = await refuse(world, address, OpenError, words)
+        assert error.errno == errno.EFBIG
+        assert not path.exists()
+    address = f"emu:{path}?size=1MiB&namespaces=1,7:64GiB"
+    await refuse(world, address, OpenError, "file.ns7 68719476736 bytes")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_file_that_is_held_is_not_removed(world: World, tmp_path: Path) -> None:
+    path, other = tmp_path / "file", tmp_path / "file.ns7"
+    address = f"emu:{path}?size=1MiB&namespaces=1,7:2MiB"
+    async with world.open(other, emu={"size": 2 * MIB}):
+        await refuse(world, address, AddressInUseError, "file.ns7 .* this process")
+        assert list(tmp_path.iterdir()) == [other]
+    assert other.stat().st_size == 2 * MIB
 
 
 @pytest.fixture
