@@ -11,7 +11,14 @@ from aiougds.cli._bench_job import Job, run_job
 from aiougds.cli._common import Loop, add_nsid, add_serial, is_address
 from aiougds.cli._failures import UsageError
 from aiougds.cli._load import Pattern, Plan
-from aiougds.cli._units import count, percent, positive_size, seconds
+from aiougds.cli._units import (
+    count,
+    filename,
+    filepath,
+    percent,
+    positive_size,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -98,7 +105,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     add_serial(parser)
     add("-o", "--output", choices=("text", "json"), default="text",
         help="for people, or JSON with stable keys")  # fmt: skip
-    add("--json", nargs="?", const="-", metavar="FILE",
+    add("--json", nargs="?", const="-", type=filename, metavar="FILE",
         help="write the JSON to a file; without one it is -o json")  # fmt: skip
 
 
@@ -125,9 +132,9 @@ def _add_suites(add: Callable[..., object]) -> None:
     add("--device", metavar="GPU", help="into memory of a GPU, such as cuda:0")
     add("--peer-path", metavar="PATH", help="file or block device that peers read "
         "(the file of the embedded controller)")  # fmt: skip
-    add("--csv", type=Path, metavar="FILE", help="write a line for each figure")
-    add("--plot", type=Path, metavar="DIR", help="draw figures like the paper's")
-    add("--compare", type=Path, metavar="OLD.json", help="beside an earlier --json")
+    add("--csv", type=filepath, metavar="FILE", help="write a line for each figure")
+    add("--plot", type=filepath, metavar="DIR", help="draw figures like the paper's")
+    add("--compare", type=filepath, metavar="OLD.json", help="beside an earlier --json")
 
 
 def run(args: argparse.Namespace) -> int:

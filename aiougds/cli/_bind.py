@@ -20,6 +20,7 @@ from aiougds.cli._host.functions import OURS, find, read_function
 from aiougds.cli._host.obstacles import Obstacle, uses
 from aiougds.cli._host.system import System
 from aiougds.cli._moves import Report, show
+from aiougds.cli._units import filepath
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +48,7 @@ def add_parser(
     )
     parser.add_argument(
         "--config",
-        type=Path,
+        type=filepath,
         metavar="FILE",
         help="bind the drives that this file names (/etc/aiougds/devices.toml)",
     )

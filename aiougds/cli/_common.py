@@ -11,6 +11,7 @@ import anyio
 
 from aiougds._open import TRANSPORTS
 from aiougds.cli._failures import UsageError
+from aiougds.cli._units import folder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,7 +58,7 @@ def add_sysroot(parser: argparse.ArgumentParser) -> None:
     """Add ``--sysroot``."""
     parser.add_argument(
         "--sysroot",
-        type=Path,
+        type=folder,
         default=Path("/"),
         metavar="DIR",
         help="look at the sys, proc, dev, run of this folder; nothing is changed there",

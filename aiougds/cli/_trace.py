@@ -14,7 +14,7 @@ from aiougds.cli._common import add_output
 from aiougds.cli._console import Console
 from aiougds.cli._failures import CommandError, UsageError
 from aiougds.cli._top import chosen
-from aiougds.cli._units import as_time, count, seconds
+from aiougds.cli._units import as_time, count, filepath, seconds
 
 if TYPE_CHECKING:
     import argparse
@@ -49,7 +49,7 @@ def add_parser(
     )
     parser.add_argument(
         "--chrome",
-        type=Path,
+        type=filepath,
         metavar="FILE",
         help="write all of them for chrome://tracing and Perfetto",
     )

@@ -1,8 +1,9 @@
-"""Sizes and times: read from the command line, written for people."""
+"""Sizes, times and paths: read from the command line, written for people."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Final
 
 from aiougds._address import parse_size, parse_time
@@ -29,6 +30,26 @@ def positive_size(text: str) -> int:
     if not value:
         raise argparse.ArgumentTypeError("the size is 0; give at least one byte")
     return value
+
+
+def filename(text: str) -> str:
+    """Read the name of a file or folder; an empty one would be the folder itself."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' names nothing; is a variable not set?")
+    return text
+
+
+def filepath(text: str) -> Path:
+    """Read the name of a file or folder."""
+    return Path(filename(text))
+
+
+def folder(text: str) -> Path:
+    """Read the name of a folder that is there."""
+    found = filepath(text)
+    if not found.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder")
+    return found
 
 
 def seconds(text: str) -> float:

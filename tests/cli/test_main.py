@@ -52,6 +52,12 @@ def test_every_command_has_help(aiougds: CommandLine, command: str) -> None:
         (("info", "nvme0"), "valid are: /dev/ugds/, /dev/ugds_drv, emu:, vfio:"),
         (("info", "emu:?lbas=512"), "did you mean 'lba'?"),
         (("info", "emu:?lba=1000"), "not a power of two"),
+        (("bind", "--config", ""), "--config: '' names nothing"),
+        (("bench", "emu:", "--json", ""), "--json: '' names nothing"),
+        (("bench", "--suite", "setup", "--csv", ""), "--csv: '' names nothing"),
+        (("trace", "1", "--chrome", ""), "--chrome: '' names nothing"),
+        (("list", "--sysroot", ""), "--sysroot: '' names nothing"),
+        (("check", "--sysroot", "/nothing"), "'/nothing' is not a folder"),
     ],
 )
 def test_wrong_usage_is_status_2(
