@@ -40,27 +40,3 @@ void emu_actor_release(struct emu_actor *a)
 		emu_count_put(&a->hold[i].map->users, 1);
 	a->nr_hold = 0;
 }
-
-static void add(struct emu_actor *a, _Atomic uint64_t *total, uint64_t n)
-{
-	if (!n)
-		return;
-	if (a->nowait)
-		atomic_store_explicit(total, emu_stat_get(total) + n, memory_order_relaxed);
-	else
-		emu_stat_add(total, n);
-}
-
-/* A stepper calls it under sq->lock. */
-void emu_actor_flush_stats(struct emu_actor *a, struct emu_sq *sq)
-{
-	struct emu_stats *s = a->nowait ? &sq->stepped : &sq->served;
-
-	add(a, &s->commands, a->nr_commands);
-	add(a, &s->reads, a->reads);
-	add(a, &s->writes, a->writes);
-	add(a, &s->read_bytes, a->read_bytes);
-	add(a, &s->written_bytes, a->written_bytes);
-	a->nr_commands = 0;
-	a->reads = a->writes = a->read_bytes = a->written_bytes = 0;
-}

@@ -226,16 +226,19 @@ void emu_get_counters(struct emu_ctrl *e, struct emu_counters *ret)
 				  .admin_commands = emu_stat_get(&e->admin_commands),
 				  .kicks = emu_stat_get(&e->kicks),
 				  .aborts = emu_stat_get(&e->aborts),
-				  .flushes = emu_stat_get(&e->flushes) };
+				  .flushes = emu_stat_get(&e->flushes),
+				  .commands = emu_stat_get(&e->stopped.commands) };
 
 	for (uint32_t qid = 0; qid <= EMU_MAX_QID; qid++) {
 		uint64_t stepped = emu_stat_get(&e->sq[qid].stepped.commands);
 
-		c.commands += emu_stat_get(&e->sq[qid].served.commands) + stepped;
+		c.commands += stepped;
 		c.stepped += stepped;
 		c.doorbell_writes_seen +=
 			emu_stat_get(&e->sq[qid].db_seen) + emu_stat_get(&e->cq[qid].db_seen);
 	}
+	for (uint32_t i = 0; i < e->nr_workers; i++)
+		c.commands += emu_stat_get(&e->workers[i].served.commands);
 	for (uint32_t i = 0; i < e->irq.nr; i++) {
 		c.interrupts += emu_stat_get(&e->irq.vec[i].signals);
 		c.interrupts_masked += emu_stat_get(&e->irq.vec[i].masked);

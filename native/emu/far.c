@@ -47,14 +47,13 @@ static void finish(struct emu_actor *a, struct emu_job *job)
 	leave(job, &c); /* somebody else's from here on */
 	c.dw0 = why;
 	if (!status && c.sqe.opcode == NVME_IO_WRITE) {
-		a->writes++;
-		a->written_bytes += nbytes;
+		emu_stat_own(&a->stats->writes, 1);
+		emu_stat_own(&a->stats->written_bytes, nbytes);
 	} else if (!status) {
-		a->reads++;
-		a->read_bytes += nbytes;
+		emu_stat_own(&a->stats->reads, 1);
+		emu_stat_own(&a->stats->read_bytes, nbytes);
 	}
 	emu_finish(a, &c, status);
-	emu_actor_flush_stats(a, c.sq);
 	left(e, c.sq);
 }
 

@@ -53,6 +53,8 @@ struct emu_cmd {
 	uint16_t status;
 };
 
+/* Each has one writer, or one lock: no read-modify-write. Kept before the completion is there: who saw it finds it
+ * counted. */
 struct emu_stats {
 	_Atomic uint64_t commands;
 	_Atomic uint64_t reads;
@@ -108,10 +110,9 @@ struct emu_sq {
 	struct emu_job *jobs; /* one for each slot, once there was need; wait_lock */
 	struct emu_count busy __attribute__((aligned(CACHELINE))); /* fetched, and on some thread now */
 	_Atomic uint64_t db_seen;
-	/* Totals, kept over deletion and re-creation. */
-	struct emu_stats stepped; /* written under the lock: no read-modify-write */
-	struct emu_stats served __attribute__((aligned(CACHELINE)));
-	struct emu_count far; /* jobs that are not over; each is in a slot */
+	struct emu_stats stepped; /* under the lock; kept over deletion and re-creation */
+	struct emu_count far
+		__attribute__((aligned(CACHELINE))); /* jobs that are not over; each is in a slot */
 } __attribute__((aligned(CACHELINE)));
 
 struct emu_hold {
@@ -135,16 +136,12 @@ struct emu_actor {
 	uint32_t nr_signal;
 	uint32_t nr_posted;
 	struct emu_cq *kept_cq; /* locked for a whole run of commands that move no data */
-	uint32_t nr_commands; /* I/O commands that came to their end */
+	struct emu_stats *stats; /* where it counts what it ends; NULL: it has no I/O commands */
 	uint8_t *scratch; /* EMU_SCRATCH_BYTES; NULL for a stepper */
 	struct emu_gather *gather; /* copies to begin together; NULL: this actor begins none */
 	struct emu_cmd *batch;
 	uint32_t cursor; /* round robin: the queue served last */
 	int64_t warm_until; /* a device thread with nothing to do looks around until then */
-	uint64_t reads;
-	uint64_t writes;
-	uint64_t read_bytes;
-	uint64_t written_bytes;
 };
 
 struct emu_fault_entry {
@@ -156,13 +153,14 @@ struct emu_fault_entry {
 };
 
 struct emu_worker {
-	struct emu_ctrl *e;
+	struct emu_stats served;
+	struct emu_ctrl *e __attribute__((aligned(CACHELINE)));
 	pthread_t thread;
 	void *room; /* its buffers */
 	struct emu_gather *gather;
 	uint32_t index;
 	bool started;
-};
+} __attribute__((aligned(CACHELINE)));
 
 struct emu_ctrl {
 	struct emu_params p;
@@ -267,6 +265,7 @@ struct emu_ctrl {
 	_Atomic uint32_t far_naps; /* it did, in a row, for nothing */
 	_Atomic uint32_t nr_far; /* jobs in all */
 
+	struct emu_stats stopped; /* of whoever stops it, and ends what was at a queue; reg_lock */
 	_Atomic uint64_t iommu_faults __attribute__((aligned(CACHELINE)));
 	_Atomic uint64_t protocol_errors;
 	_Atomic uint64_t admin_commands;
@@ -278,7 +277,6 @@ struct emu_ctrl {
 /* actor.c */
 void emu_actor_release(struct emu_actor *a);
 struct emu_map *emu_actor_hold(struct emu_actor *a, uint64_t iova, uint64_t leaf);
-void emu_actor_flush_stats(struct emu_actor *a, struct emu_sq *sq);
 void emu_fault_note(struct emu_actor *a);
 
 /* The host address of @iova, good to the end of its IO page while the actor holds; NULL: a fault. */

@@ -187,11 +187,11 @@ uint16_t emu_io_read_write(struct emu_actor *a, struct emu_ns *ns, const struct 
 	if (unlikely(st))
 		return st;
 	if (s->opcode == NVME_IO_WRITE) {
-		a->writes++;
-		a->written_bytes += nbytes;
+		emu_stat_own(&a->stats->writes, 1);
+		emu_stat_own(&a->stats->written_bytes, nbytes);
 	} else {
-		a->reads++;
-		a->read_bytes += nbytes;
+		emu_stat_own(&a->stats->reads, 1);
+		emu_stat_own(&a->stats->read_bytes, nbytes);
 	}
 	return 0;
 }

@@ -73,6 +73,13 @@ static inline void emu_stat_add(_Atomic uint64_t *stat, uint64_t n)
 	atomic_fetch_add_explicit(stat, n, memory_order_relaxed);
 }
 
+/* Of one writer, or under a lock. */
+static inline void emu_stat_own(_Atomic uint64_t *stat, uint64_t n)
+{
+	atomic_store_explicit(stat, atomic_load_explicit(stat, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
 static inline uint64_t emu_stat_get(_Atomic uint64_t *stat)
 {
 	return atomic_load_explicit(stat, memory_order_relaxed);

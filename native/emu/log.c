@@ -42,27 +42,32 @@ static void put128(uint8_t field[16], uint64_t value)
 	memcpy(field, &le, sizeof(le));
 }
 
+static void sum(struct emu_stats *all, struct emu_stats *s)
+{
+	emu_stat_own(&all->reads, emu_stat_get(&s->reads));
+	emu_stat_own(&all->writes, emu_stat_get(&s->writes));
+	emu_stat_own(&all->read_bytes, emu_stat_get(&s->read_bytes));
+	emu_stat_own(&all->written_bytes, emu_stat_get(&s->written_bytes));
+}
+
 static void fill_smart(struct emu_ctrl *e, struct nvme_smart_log *log)
 {
-	uint64_t reads = 0, writes = 0, read_bytes = 0, written_bytes = 0;
+	struct emu_stats all = { 0 };
 
-	for (uint32_t i = 1; i <= EMU_MAX_QID; i++) {
-		reads += emu_stat_get(&e->sq[i].served.reads) + emu_stat_get(&e->sq[i].stepped.reads);
-		writes += emu_stat_get(&e->sq[i].served.writes) + emu_stat_get(&e->sq[i].stepped.writes);
-		read_bytes += emu_stat_get(&e->sq[i].served.read_bytes) +
-			      emu_stat_get(&e->sq[i].stepped.read_bytes);
-		written_bytes += emu_stat_get(&e->sq[i].served.written_bytes) +
-				 emu_stat_get(&e->sq[i].stepped.written_bytes);
-	}
+	sum(&all, &e->stopped);
+	for (uint32_t i = 1; i <= EMU_MAX_QID; i++)
+		sum(&all, &e->sq[i].stepped);
+	for (uint32_t i = 0; i < e->nr_workers; i++)
+		sum(&all, &e->workers[i].served);
 	log->critical_warning = e->readonly ? 1u << 3 : 0;
 	log->temperature[0] = KELVIN_30C & 0xff;
 	log->temperature[1] = KELVIN_30C >> 8;
 	log->avail_spare = 100;
 	log->spare_thresh = 10;
-	put128(log->data_units_read, (read_bytes + DATA_UNIT - 1) / DATA_UNIT);
-	put128(log->data_units_written, (written_bytes + DATA_UNIT - 1) / DATA_UNIT);
-	put128(log->host_reads, reads);
-	put128(log->host_writes, writes);
+	put128(log->data_units_read, (all.read_bytes + DATA_UNIT - 1) / DATA_UNIT);
+	put128(log->data_units_written, (all.written_bytes + DATA_UNIT - 1) / DATA_UNIT);
+	put128(log->host_reads, all.reads);
+	put128(log->host_writes, all.writes);
 	put128(log->power_cycles, 1 + emu_power_cuts(e));
 	put128(log->unsafe_shutdowns, emu_power_cuts(e));
 	emu_lock(&e->errlog_lock);

@@ -5,7 +5,7 @@
 /* Returns with every device thread and stepper out, every queue and command forgotten. Under reg_lock. */
 void emu_disable(struct emu_ctrl *e)
 {
-	struct emu_actor a = { .e = e };
+	struct emu_actor a = { .e = e, .stats = &e->stopped };
 
 	atomic_store_explicit(&e->halted, true, memory_order_seq_cst);
 	/* the admin queue first: afterwards nobody makes or deletes queues */

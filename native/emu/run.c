@@ -5,7 +5,8 @@
 void emu_finish(struct emu_actor *a, struct emu_cmd *c, uint16_t status)
 {
 	c->status = status;
-	a->nr_commands += c->sq->qid != 0;
+	if (likely(c->sq->qid))
+		emu_stat_own(&a->stats->commands, 1);
 	/* Without data a run of commands shares its holds. With data each lets go before the host may hear of
 	 * it, so that no unmapping waits for the next command. */
 	if (!a->e->nodata || a->nr_hold > 8)

@@ -88,6 +88,7 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 			emu_error_log(e, &c, c.status);
 		}
 		n++;
+		emu_stat_own(&a->stats->commands, 1);
 		if (keep) {
 			emu_cq_post(a, cq, &c, sq->qid, le16_get(c.sqe.cid));
 			continue;
@@ -99,7 +100,6 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 	}
 	if (keep)
 		emu_unlock(&cq->lock);
-	a->nr_commands += n;
 	return n;
 }
 
@@ -155,11 +155,10 @@ uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 	a.nr_signal = 0;
 	a.nr_posted = 0;
 	a.kept_cq = NULL;
-	a.nr_commands = 0;
+	a.stats = &sq->stepped;
 	a.scratch = NULL;
 	a.batch = NULL;
 	a.gather = NULL;
-	a.reads = a.writes = a.read_bytes = a.written_bytes = 0;
 	n = serve(&a, sq, max, &left);
 	if (unlikely(a.gather))
 		await_copies(&a, sq);
@@ -167,7 +166,6 @@ uint32_t emu_step(struct emu_ctrl *e, uint32_t qid, uint32_t max)
 		atomic_store_explicit(&sq->handoff, true, memory_order_relaxed);
 	emu_actor_release(&a);
 	emu_signal(&a);
-	emu_actor_flush_stats(&a, sq);
 	emu_unlock(&sq->lock);
 	if (left)
 		emu_kick(e, qid);

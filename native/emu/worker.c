@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -90,7 +91,6 @@ static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 	emu_gather_begin(a);
 	emu_actor_release(a);
 	emu_signal(a);
-	emu_actor_flush_stats(a, sq);
 	emu_count_put(&sq->busy, n);
 	return true;
 }
@@ -115,7 +115,6 @@ static bool run_timers(struct emu_actor *a)
 		emu_gather_begin(a);
 		emu_actor_release(a);
 		emu_signal(a);
-		emu_actor_flush_stats(a, c.sq);
 		emu_count_put(&c.sq->busy, 1);
 		n++;
 	}
@@ -168,6 +167,7 @@ static void *worker_main(void *arg)
 	struct emu_ctrl *e = w->e;
 	struct room *room = w->room;
 	struct emu_actor a = { .e = e,
+			       .stats = &w->served,
 			       .iov = room->iov,
 			       .max_iov = EMU_IOV_MAX,
 			       .hold = room->hold,
@@ -189,9 +189,10 @@ int emu_workers_start(struct emu_ctrl *e)
 	char name[16];
 	int rc = 0;
 
-	e->workers = calloc(e->p.threads, sizeof(*e->workers));
+	e->workers = aligned_alloc(CACHELINE, e->p.threads * sizeof(*e->workers));
 	if (!e->workers)
 		return -ENOMEM;
+	memset(e->workers, 0, e->p.threads * sizeof(*e->workers));
 	e->nr_workers = e->p.threads;
 	e->warm = sysconf(_SC_NPROCESSORS_ONLN) >= 2 * (long)e->nr_workers;
 	for (uint32_t i = 0; i < e->nr_workers && !rc; i++) {

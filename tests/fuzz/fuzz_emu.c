@@ -26,6 +26,7 @@ struct host {
 	struct input in;
 	struct emu_ctrl *e;
 	struct emu_actor a;
+	struct emu_stats stats;
 	uint8_t *mem;
 	uint64_t iova[PAGES]; /* 0: not mapped */
 	uint64_t handle[4];
@@ -336,6 +337,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(h.mem + (size_t)READ_ONLY * PAGE, CANARY, 16 * PAGE);
 	h.e = new_device(input_u8(&h.in));
 	h.a = (struct emu_actor){ .e = h.e,
+				  .stats = &h.stats,
 				  .iov = room.iov,
 				  .max_iov = EMU_IOV_MAX,
 				  .hold = room.hold,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -39,16 +37,10 @@ def emu_address(path: Path | str = "", **options: object) -> str:
 
 
 def served(target: Opened) -> int:
-    """Return the I/O commands sent so far; the device must have served as many.
-
-    Its threads count a little after they complete, so it is given a moment.
-    """
+    """Return the I/O commands sent so far; the device must have served as many."""
     controller = getattr(target, "controller", target)
     sent: int = controller.statistics().commands
-    deadline = time.monotonic() + 5
-    while testing.counters(controller).commands != sent:
-        assert time.monotonic() < deadline, "the device has not served what was sent"
-        os.sched_yield()
+    assert testing.counters(controller).commands == sent
     return sent
 
 

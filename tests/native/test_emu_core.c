@@ -136,6 +136,44 @@ static void refusals(struct host *h, struct hq *q)
 	dma_free(h, &list);
 }
 
+/* Who has seen a completion finds the command counted, whatever the device thread still has to do of what it took. */
+static void counting(void)
+{
+	struct emu_params p = host_params();
+	struct emu_counters before, after;
+	uint32_t late = 0, seen = 0;
+	struct nvme_sqe s;
+	struct host h;
+	struct dma d;
+	struct hq q;
+
+	p.threads = 1;
+	host_open(&h, &p);
+	host_queue(&h, &q, 1, 64);
+	d = dma_new(&h, 32 * PAGE, DMA_RW);
+	for (uint32_t round = 0; round < 200; round++) {
+		emu_get_counters(h.e, &before);
+		for (uint32_t i = 0; i < 32; i++) {
+			s = host_rw(NVME_IO_WRITE, 8 * i, i ? 1 : 8);
+			s.cid = le16_put((uint16_t)i);
+			host_prp(&s, &d, i * PAGE, i ? 512 : PAGE, NULL);
+			hq_put(&q, &s);
+		}
+		hq_ring(&h, &q);
+		for (uint32_t i = 0; i < 32; i++) {
+			seen += hq_wait(&h, &q, NULL) == 0;
+			emu_get_counters(h.e, &after);
+			late += after.commands - before.commands < i + 1;
+		}
+	}
+	is(seen, 32 * 200, "writes complete");
+	is(late, 0, "each was counted before its completion was there");
+	dma_free(&h, &d);
+	is(host_delete(&h, &q), 0, "delete the queues");
+	hq_done(&h, &q);
+	host_close(&h);
+}
+
 static void stepping(struct host *h, struct hq *q)
 {
 	struct dma d = dma_new(h, 8 * PAGE, DMA_RW);
@@ -178,6 +216,7 @@ int main(void)
 	struct host h;
 	struct hq q;
 
+	counting();
 	host_open(&h, &p);
 	registers(&h);
 	identify(&h);
