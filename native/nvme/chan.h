@@ -56,7 +56,7 @@ struct nvme_chan {
 	int64_t est_ns[NVME_SIZE_CLASSES]; /* running median of latency by size class */
 	struct nvme_learner learner; /* what the adaptive mode decides by */
 	struct nvme_batch *batches;
-	struct nvme_op last; /* the last operation that ended inside a call */
+	struct nvme_op last; /* the last operation that failed inside a call: how it ended, and its token */
 	_Atomic bool orphan;
 };
 

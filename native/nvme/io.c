@@ -71,6 +71,19 @@ static void count_one(struct nvme_chan *ch, uint64_t *counter)
 	owner_unlock(&ch->own.lock);
 }
 
+/* Field by field: of one that was given up, whoever reaps its commands still counts them. */
+static void note_last(struct nvme_op *to, const struct nvme_op *op)
+{
+	to->gen = op->gen;
+	to->slot = op->slot;
+	to->done = op->done;
+	to->err = op->err;
+	to->dw0 = op->dw0;
+	to->status = op->status;
+	to->opcode = op->opcode;
+	to->outcome = op->outcome;
+}
+
 static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn_it, int64_t now)
 {
 	int64_t res = nvme_op_result(op);
@@ -78,7 +91,7 @@ static int64_t ended_inline(struct nvme_chan *ch, struct nvme_op *op, bool learn
 	if (learn_it)
 		learn(ch, op, now ? now : now_ns(), true);
 	if (unlikely(op->err))
-		ch->last = *op;
+		note_last(&ch->last, op);
 	if (unlikely(op->outcome == NVME_UNKNOWN))
 		nvme_chan_collected(ch, op);
 	else
