@@ -15,6 +15,8 @@
 #define BLOCK 4096u
 #define OPS 200u
 #define AT_ONCE 8u
+#define SLOTS ((uint32_t)(BUF_BYTES / BLOCK))
+#define STUCK_MOST 64u
 #define PATIENCE (20 * SEC)
 
 struct rng {
@@ -27,8 +29,7 @@ static uint32_t pick(struct rng *r, uint32_t n)
 	return (uint32_t)(r->s >> 33) % n;
 }
 
-/* What a block may hold: the stamp of the last write that succeeded, and of those whose end is not known: after it, or
- * given up before it and still at the device, where they may be done late. */
+/* What a block may hold: the stamp of the last write that succeeded, and of those after it whose end is not known. */
 struct block {
 	uint32_t stamp[256];
 	uint32_t n;
@@ -42,8 +43,9 @@ struct trial {
 	struct {
 		uint64_t token;
 		uint32_t op, block, slot, stamp;
-		bool live, alone; /* nothing given up was at the device when it was sent */
+		bool live;
 	} ops[AT_ONCE];
+	uint32_t block_of[SLOTS]; /* of the last operation with that memory */
 	uint32_t wrong, lost, twice, done, failed;
 };
 
@@ -85,8 +87,7 @@ static void ended(struct trial *t, uint32_t k, int64_t res, uint32_t outcome)
 		return;
 	}
 	if (res == BLOCK) {
-		if (t->ops[k].alone || m->n == 256)
-			m->n = 0; /* one operation at a time on a block: nothing is older */
+		m->n = 0; /* one operation at a time on a block: nothing is older */
 		m->stamp[m->n++] = t->ops[k].stamp;
 	} else if (outcome != UGDS_NEVER_SENT && m->n < 256) {
 		m->stamp[m->n++] = t->ops[k].stamp;
@@ -127,15 +128,30 @@ static bool block_is_idle(const struct trial *t, uint32_t block)
 	return true;
 }
 
+/* What was given up may still be at the device, where a thread reads or writes block and memory late. The one that it
+ * meets there would have half of each. */
+static bool is_stuck(const struct trial *t, uint32_t block, uint32_t slot)
+{
+	struct ugds_stuck s[STUCK_MOST];
+	int n = ugds_ctrl_quarantine(t->f.c, s, STUCK_MOST);
+
+	for (int i = 0; i < n && i < (int)STUCK_MOST; i++) {
+		uint32_t its = (uint32_t)(s[i].buf_off / BLOCK);
+
+		if (its == slot || t->block_of[its] == block)
+			return true;
+	}
+	return n > (int)STUCK_MOST;
+}
+
 static void start(struct trial *t, uint32_t k)
 {
 	uint32_t op = pick(&t->r, 3) ? UGDS_OP_READ : UGDS_OP_WRITE, block = pick(&t->r, BLOCKS);
-	/* memory of its own for each: what was given up may be written to for a while */
-	uint32_t slot = pick(&t->r, (uint32_t)(BUF_BYTES / BLOCK));
+	uint32_t slot = pick(&t->r, SLOTS);
 	struct ugds_completion last;
 	int64_t res;
 
-	if (!block_is_idle(t, block))
+	if (!block_is_idle(t, block) || is_stuck(t, block, slot))
 		return;
 	for (uint32_t i = 0; i < AT_ONCE; i++)
 		if (t->ops[i].live && t->ops[i].slot == slot)
@@ -144,7 +160,7 @@ static void start(struct trial *t, uint32_t k)
 	t->ops[k].block = block;
 	t->ops[k].slot = slot;
 	t->ops[k].stamp = ++t->next_stamp;
-	t->ops[k].alone = !ugds_ctrl_quarantine(t->f.c, NULL, 0);
+	t->block_of[slot] = block;
 	if (op == UGDS_OP_READ)
 		memset(slot_mem(t, slot), 0xa5, BLOCK); /* what no read moves */
 	else
