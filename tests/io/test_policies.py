@@ -49,10 +49,24 @@ def executors(ns: Opened) -> int:
     return max((q.queue_id, q.commands) for q in ns.controller.statistics().queues)[1]
 
 
+async def none_is_looked_for(ns: Opened, reg: Opened) -> bool:
+    """Whether so many reads in a row did not end in the call that sent them.
+
+    One may, where its thread lost the processor for as long as the device takes.
+    With a look of a millisecond next to all of them would.
+    """
+    end, row = time.monotonic() + PATIENCE_S, 0
+    while row < 20 and time.monotonic() < end:
+        before = ns.controller.statistics().inline_completions
+        await ns.read(reg[:PAGE], offset=0)
+        row = row + 1 if ns.controller.statistics().inline_completions == before else 0
+    return row == 20
+
+
 @pytest.mark.few
 async def test_a_policy_of_ones_own_says_all_there_is(world: World) -> None:
     policy = Own()
-    emu = {"size": "16MiB", "latency": "50us", "step": 0}
+    emu = {"size": "16MiB", "latency": "200us", "step": 0}
     async with world.open(emu=emu, policy=policy, depth=48) as ns:
         caps = ns.controller.capabilities  # an argument goes first
         assert (caps.depth, caps.batch_depth, caps.spin_us) == (48, 64, 3.0)
@@ -64,10 +78,7 @@ async def test_a_policy_of_ones_own_says_all_there_is(world: World) -> None:
                 if after.inline_completions:  # looked for, as the plan says
                     break
             assert after.inline_completions
-            await ns.using(policy="throughput").read(reg[:PAGE], offset=0)
-            assert ns.controller.statistics().inline_completions == (
-                after.inline_completions
-            )
+            assert await none_is_looked_for(ns.using(policy="throughput"), reg)
             sent = ns.controller.statistics().commands
             await ns.write(reg, offset=0)
             assert ns.controller.statistics().commands - sent == 8
