@@ -13,6 +13,7 @@ from aiougds._completion_thread import thread_home
 from aiougds._errors import UGDSError
 from aiougds._failure import last_record
 from aiougds._ffi import PENDING, lib
+from aiougds._options import EDGES
 from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._registration import allocate, register, register_dmabuf
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from aiougds._options import Edges, IoClass, Mode, PolicyName
     from aiougds._policy import Policy
 
+READ: Final = lib.UGDS_OP_READ
+WRITE: Final = lib.UGDS_OP_WRITE
 FUA: Final = lib.UGDS_F_FUA
 _rw: Final = lib.ugds_rw
 
@@ -151,10 +154,10 @@ class Namespace(StreamCalls):
         after: After | None = None,
     ) -> int:
         """Read into ``buf``; as :meth:`aiougds.Namespace.read`."""
-        plain = nbytes is None and mode is None and timeout_s is None
-        plain = plain and io_class is None and policy is self._ns._how.policy is None
-        if plain and stream is None and after is None:
-            done = self._quick(buf, offset, self._ns._read_op)
+        flags = self._ns._named(policy, mode, io_class)
+        plain = nbytes is None and timeout_s is None and edges in EDGES
+        if plain and flags >= 0 and stream is None and after is None:
+            done = self._quick(buf, offset, READ | flags)
             if done is not None:
                 return done
         return operate(
@@ -190,10 +193,11 @@ class Namespace(StreamCalls):
         after: After | None = None,
     ) -> int:
         """Write from ``buf``; as :meth:`aiougds.Namespace.write`."""
-        plain = nbytes is None and mode is None and timeout_s is None
-        plain = plain and io_class is None and policy is self._ns._how.policy is None
-        if plain and stream is None and after is None:
-            done = self._quick(buf, offset, self._ns._write_op | (FUA if fua else 0))
+        flags = self._ns._named(policy, mode, io_class)
+        plain = nbytes is None and timeout_s is None
+        if plain and flags >= 0 and stream is None and after is None:
+            op = WRITE | FUA if fua else WRITE
+            done = self._quick(buf, offset, op | flags)
             if done is not None:
                 return done
         return operate(

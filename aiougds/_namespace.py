@@ -10,9 +10,9 @@ from aiougds._errors import ControllerBusyError, RangeError
 from aiougds._failure import Request, ended, last_record
 from aiougds._ffi import PENDING, lib, seconds_to_ns
 from aiougds._namespace_commands import NamespaceCommands
-from aiougds._options import one_of
+from aiougds._options import EDGES, one_of
 from aiougds._pinned import PinnedMemory, RegistrationSlice
-from aiougds._policy import NOTHING_SAID, Said
+from aiougds._policy import ASK, Said
 from aiougds._quick import start_many
 from aiougds._registration import Registration
 from aiougds._stream_calls import StreamCalls
@@ -42,9 +42,6 @@ _rw: Final = lib.ugds_rw
 def _is_positive(timeout_s: object) -> bool:
     """Whether it is a time limit; what is none is put in words the slow way."""
     return isinstance(timeout_s, (int, float)) and timeout_s > 0
-
-
-_EDGES: Final[tuple[str, ...]] = ("refuse", "bounce")
 
 
 class Namespace(NamespaceCommands, StreamCalls):
@@ -100,24 +97,29 @@ class Namespace(NamespaceCommands, StreamCalls):
         """
         kind = type(buf)
         channel = self._channel
+        plain = policy is None and mode is None and io_class is None
+        op = self._read_op if plain else ASK
         # get_running_loop() makes a system call (getpid) each time, this does not
         if (
             (kind is RegistrationSlice or kind is Registration)
             and channel.thread == get_ident()
             and channel.running()
             and nbytes is None
-            and policy is None
-            and mode is None
-            and io_class is None
             and stream is None
             and after is None
-            and edges in _EDGES
+            and edges in EDGES
             and (timeout_s is None or _is_positive(timeout_s))
         ):
             # typed: whatever is no slice raises AttributeError, and goes the long way
             part: RegistrationSlice = buf  # type: ignore[assignment]
             reg = part._reg
             if reg._device is self._device:
+                if op < 0:
+                    size = part.nbytes
+                    op = READ | self._asked(
+                        "read", offset, size, policy, mode, io_class
+                    )
+                # typed: C refuses an offset that is no number
                 try:
                     result = _rw(
                         channel.ptr,
@@ -126,7 +128,7 @@ class Namespace(NamespaceCommands, StreamCalls):
                         part._start,
                         part.nbytes,
                         offset,  # type: ignore[arg-type]
-                        self._read_op,
+                        op,
                     )
                 except (TypeError, OverflowError):
                     result = -1  # put in words below
@@ -148,9 +150,11 @@ class Namespace(NamespaceCommands, StreamCalls):
                 failed = last_record(channel, result)
                 if failed is not None:
                     raise self.failed(failed, READ, buf, offset, timeout_s)
-        one_of("edges", edges, _EDGES)
-        size = getattr(buf, "nbytes", None) if nbytes is None else nbytes
-        op = READ | self._planned("read", Said(policy, mode, io_class), offset, size)
+        one_of("edges", edges, EDGES)
+        self._here()
+        if op < 0:
+            length = getattr(buf, "nbytes", None) if nbytes is None else nbytes
+            op = READ | self._asked("read", offset, length, policy, mode, io_class)
         return await transfer(
             self._window,
             buf,
@@ -187,18 +191,17 @@ class Namespace(NamespaceCommands, StreamCalls):
         Everything else is as of :meth:`read`; after a cancel or timeout the bytes may
         or may not have been written (NVM command set, clause 3.2.6).
         """
-        op = WRITE | FUA if fua else WRITE
         kind = type(buf)
         channel = self._channel
+        base = WRITE | FUA if fua else WRITE
+        plain = policy is None and mode is None and io_class is None
+        op = base | self._flags if plain else ASK
         # get_running_loop() makes a system call (getpid) each time, this does not
         if (
             (kind is RegistrationSlice or kind is Registration)
             and channel.thread == get_ident()
             and channel.running()
             and nbytes is None
-            and policy is None
-            and mode is None
-            and io_class is None
             and stream is None
             and after is None
             and (timeout_s is None or _is_positive(timeout_s))
@@ -207,6 +210,12 @@ class Namespace(NamespaceCommands, StreamCalls):
             part: RegistrationSlice = buf  # type: ignore[assignment]
             reg = part._reg
             if reg._device is self._device:
+                if op < 0:
+                    size = part.nbytes
+                    op = base | self._asked(
+                        "write", offset, size, policy, mode, io_class
+                    )
+                # typed: C refuses an offset that is no number
                 try:
                     result = _rw(
                         channel.ptr,
@@ -215,7 +224,7 @@ class Namespace(NamespaceCommands, StreamCalls):
                         part._start,
                         part.nbytes,
                         offset,  # type: ignore[arg-type]
-                        op | self._flags,
+                        op,
                     )
                 except (TypeError, OverflowError):
                     result = -1
@@ -228,7 +237,7 @@ class Namespace(NamespaceCommands, StreamCalls):
                     record = await channel.home.wait(channel, result, reg)
                     if record[1] >= 0:
                         return record[1]
-                    raise self.failed(record, op, buf, offset, timeout_s)
+                    raise self.failed(record, base, buf, offset, timeout_s)
                 if result >= 0:
                     channel.budget -= 1
                     if channel.budget <= 0:
@@ -236,9 +245,11 @@ class Namespace(NamespaceCommands, StreamCalls):
                     return result
                 failed = last_record(channel, result)
                 if failed is not None:
-                    raise self.failed(failed, op, buf, offset, timeout_s)
-        size = getattr(buf, "nbytes", None) if nbytes is None else nbytes
-        op |= self._planned("write", Said(policy, mode, io_class), offset, size)
+                    raise self.failed(failed, base, buf, offset, timeout_s)
+        self._here()
+        if op < 0:
+            length = getattr(buf, "nbytes", None) if nbytes is None else nbytes
+            op = base | self._asked("write", offset, length, policy, mode, io_class)
         return await transfer(
             self._window,
             buf,
@@ -326,12 +337,16 @@ class Namespace(NamespaceCommands, StreamCalls):
         """
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
-        said = Said(policy, mode, io_class)
+        plain = policy is None and mode is None and io_class is None
+        op = self._read_op if plain else ASK
         here = channel.thread == get_ident() and channel.running()
-        if here and stream is None and after is None and said == NOTHING_SAID:
-            done = start_many(channel, self._window, self._read_op, *args)
+        if not here:
+            self._here()
+        if op < 0:
+            op = READ | self._asked("read_many", None, None, policy, mode, io_class)
+        if here and stream is None and after is None:
+            done = start_many(channel, self._window, op, *args)
             return done if isinstance(done, list) else await done
-        op = READ | self._planned("read_many", said)
         return await read_or_write_many(self._window, op, *args, stream, after)
 
     async def write_many(
@@ -352,15 +367,19 @@ class Namespace(NamespaceCommands, StreamCalls):
         after: After | None = None,
     ) -> list[int]:
         """Write many ranges; as :meth:`read_many`."""
-        op = WRITE | FUA if fua else WRITE
         args = (requests, offsets, nbytes, buf_offsets, timeout_s)
         channel = self._channel
-        said = Said(policy, mode, io_class)
+        base = WRITE | FUA if fua else WRITE
+        plain = policy is None and mode is None and io_class is None
+        op = base | self._flags if plain else ASK
         here = channel.thread == get_ident() and channel.running()
-        if here and stream is None and after is None and said == NOTHING_SAID:
-            done = start_many(channel, self._window, op | self._flags, *args)
+        if not here:
+            self._here()
+        if op < 0:
+            op = base | self._asked("write_many", None, None, policy, mode, io_class)
+        if here and stream is None and after is None:
+            done = start_many(channel, self._window, op, *args)
             return done if isinstance(done, list) else await done
-        op |= self._planned("write_many", said)
         return await read_or_write_many(self._window, op, *args, stream, after)
 
     def batch(self, capacity: int = 128) -> Batch:

@@ -33,6 +33,7 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 IO_CLASSES: Final[tuple[IoClass, ...]] = get_args(IoClass)
 POLICIES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
+EDGES: Final[tuple[Edges, ...]] = get_args(Edges)
 ENVIRONMENT: Final = "AIOUGDS_"
 INTERRUPT_MODE: Final = "UGDS_INTERRUPT_MODE"
 _WORDS: Final = {
@@ -225,7 +226,7 @@ class OpenOptions:
 
 def one_of(name: str, value: object, choices: Iterable[str]) -> None:
     """Refuse a value that is not one of ``choices``, and list them."""
-    known = list(choices)
+    known = choices if isinstance(choices, tuple) else tuple(choices)
     if value not in known:
         raise OptionError(
             f"{name}={value!r} is not known; {suggest(str(value), known)}"

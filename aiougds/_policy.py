@@ -141,53 +141,72 @@ class How(NamedTuple):
     """How the operations of a handle are done unless they say otherwise."""
 
     mode: Mode | None
-    io_class: IoClass
+    io_class: IoClass | None  # None: "normal", or what the policy says
     policy: Policy | None  # asked each time
     spin_us: float | None = None
     chunk: int | None = None
 
     def flags(self, default: Mode) -> int:
         """Return them as C wants them; ``default`` is the controller's mode."""
-        flags = mode_bits(self.mode, default) | CLASS_FLAGS[self.io_class]
-        if self.spin_us is not None:
-            flags |= (round(self.spin_us) + 1) << lib.UGDS_SPIN_SHIFT
-        if self.chunk is not None:
-            flags |= (self.chunk // CHUNK_UNIT).bit_length() - 1 << lib.UGDS_CHUNK_SHIFT
-        return flags
+        return plan_flags(self, None, None, default)
 
     def stream_flags(self, default: Mode) -> int:
         """Return them for an operation on a stream, whose executor has no mode."""
-        return STREAM_FLAGS[self.mode or default] | CLASS_FLAGS[self.io_class]
+        return plan_stream_flags(self, None, None, default)
 
-    def planned(
+    def ask(
         self,
         intent: Intent,
-        said: Said,
-    ) -> How:
-        """Return it for one operation; what the call says goes first."""
+        said: tuple[Policy | PolicyName | None, Mode | None, IoClass | None],
+    ) -> tuple[How | Plan, Mode | None, IoClass | None]:
+        """Return the plan of one operation, and what goes before what it says.
+
+        What the call says goes first, then what was said with a policy that is asked.
+        """
         policy, mode, io_class = said
         if mode is not None:
             one_of("mode", mode, MODES)
         if io_class is not None:
             one_of("io_class", io_class, IO_CLASSES)
-        here = self if policy is None else choose(policy, None, None, self)
-        plan: How | Plan = here
-        if here.policy is not None and (mode is None or io_class is None):
-            plan = here.policy.plan(intent)
-            if not isinstance(plan, Plan):
-                raise OptionError(f"policy {here.policy!r} returned {plan!r}, no Plan")
-        return how_planned(plan, mode, io_class)
+        if policy is None:
+            if self.policy is None:
+                return self, mode, io_class
+            policy = self.policy
+            mode, io_class = mode or self.mode, io_class or self.io_class
+        elif type(policy) is not Plan:
+            check_policy(policy)
+            if isinstance(policy, str):
+                return PLANS[policy], mode, io_class
+        plan = policy.plan(intent)
+        if not isinstance(plan, Plan):
+            raise OptionError(f"policy {policy!r} returned {plan!r}, no Plan")
+        return plan, mode, io_class
 
 
-def how_planned(plan: How | Plan, mode: Mode | None, io_class: IoClass | None) -> How:
-    """Return what a plan says; what was said beside it goes first."""
-    mode, io_class = mode or plan.mode, io_class or plan.io_class
-    return How(mode, io_class, None, plan.spin_us, plan.chunk)
+def plan_flags(
+    plan: How | Plan, mode: Mode | None, io_class: IoClass | None, default: Mode
+) -> int:
+    """Return what a plan says as C wants it; what was said beside it goes first.
+
+    ``default`` is the controller's mode.
+    """
+    flags = CLASS_FLAGS[io_class or plan.io_class or "normal"]
+    mode = mode or plan.mode
+    if mode is not None and mode != default:
+        flags |= MODE_FLAGS[mode]
+    if plan.spin_us is not None:
+        flags |= (round(plan.spin_us) + 1) << lib.UGDS_SPIN_SHIFT
+    if plan.chunk is not None:
+        flags |= (plan.chunk // CHUNK_UNIT).bit_length() - 1 << lib.UGDS_CHUNK_SHIFT
+    return flags
 
 
-def mode_bits(mode: Mode | None, default: Mode) -> int:
-    """Return the flags that make an operation wait in that manner."""
-    return 0 if mode is None or mode == default else MODE_FLAGS[mode]
+def plan_stream_flags(
+    plan: How | Plan, mode: Mode | None, io_class: IoClass | None, default: Mode
+) -> int:
+    """Return the same for an operation on a stream, whose executor has no mode."""
+    io_class = io_class or plan.io_class or "normal"
+    return STREAM_FLAGS[mode or plan.mode or default] | CLASS_FLAGS[io_class]
 
 
 def choose(
@@ -205,15 +224,16 @@ def choose(
         return like._replace(mode=mode or like.mode, io_class=io_class or like.io_class)
     check_policy(policy)
     if isinstance(policy, str):
-        return how_planned(PLANS[policy], mode, io_class)
+        policy = PLANS[policy]
     if isinstance(policy, Plan):  # it need not be asked each time
-        return how_planned(policy, mode, io_class)
-    return How(mode, io_class or "normal", policy)
+        mode, io_class = mode or policy.mode, io_class or policy.io_class
+        return How(mode, io_class, None, policy.spin_us, policy.chunk)
+    return How(mode, io_class, policy)
 
 
 def how_opened(options: OpenOptions) -> How:
     """Return how the namespaces of a controller do things."""
-    how = choose(options.policy, None, options.io_class, How(None, "normal", None))
+    how = choose(options.policy, None, options.io_class, How(None, None, None))
     if isinstance(options.policy, str):
         # open() made what the preset says the controller's own
         return how._replace(mode=None, spin_us=None, chunk=None)

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Self
 from aiougds._channel import NO_CHANNEL
 from aiougds._errors import ClosedError, ControllerBusyError
 from aiougds._explain import open_error
-from aiougds._ffi import ffi, lib, text
+from aiougds._ffi import ffi, lib, new_tuple, text
 from aiougds._mapping import LostWindow
-from aiougds._policy import ASK, NOTHING_SAID, Intent, choose
+from aiougds._policy import (
+    ASK,
+    NOTHING_SAID,
+    Intent,
+    choose,
+    plan_flags,
+    plan_stream_flags,
+)
 from aiougds._transfer import Window
 
 if TYPE_CHECKING:
@@ -17,15 +24,7 @@ if TYPE_CHECKING:
     from aiougds._device import Device
     from aiougds._ffi import CData
     from aiougds._options import IoClass, Mode, PolicyName
-    from aiougds._policy import How, Policy, Said
-
-
-def _intent(name: str, offset: object, nbytes: object) -> Intent:
-    return Intent(
-        name,
-        offset if isinstance(offset, int) else None,
-        nbytes if isinstance(nbytes, int) else None,
-    )
+    from aiougds._policy import How, Plan, Policy, Said
 
 
 class NamespaceWindow:
@@ -40,15 +39,16 @@ class NamespaceWindow:
         "_device",
         "_flags",
         "_how",
+        "_last_plan",
         "_nbytes",
         "_open",
         "_owner",
         "_ptr",
         "_read_op",
+        "_said_flags",
         "_size",
         "_stream_flags",
         "_window",
-        "_write_op",
         "lba_bytes",
         "nsid",
         "readonly",
@@ -130,8 +130,7 @@ class NamespaceWindow:
         """As _ready(), with the fast path set up for the loop that runs here."""
         device = self._ready()
         channel = device.channel()
-        planned = self._how.policy is not None  # each operation: never the fast path
-        self._channel = NO_CHANNEL if planned or not channel.thread else channel
+        self._channel = channel if channel.thread else NO_CHANNEL
         return device
 
     # ---- how operations are done ----
@@ -139,12 +138,12 @@ class NamespaceWindow:
     def _do(self, how: How) -> None:
         """Do operations in that manner from now on."""
         self._how = how
-        self._flags = how.flags(self._device.options.mode)
+        default = self._device.options.mode
+        self._flags = ASK if how.policy else how.flags(default)
+        self._said_flags: dict[object, int] = {}  # by names that calls said
+        self._last_plan: tuple[How | Plan, int] = how, self._flags
         self._read_op = lib.UGDS_OP_READ | self._flags
-        self._write_op = lib.UGDS_OP_WRITE | self._flags
-        self._stream_flags = (
-            ASK if how.policy else how.stream_flags(self._device.options.mode)
-        )
+        self._stream_flags = ASK if how.policy else how.stream_flags(default)
         self.detach()
 
     def using(
@@ -171,6 +170,62 @@ class NamespaceWindow:
         other._do(choose(policy, mode, io_class, self._how))
         return other
 
+    def _asked(
+        self,
+        name: str,
+        offset: object,
+        nbytes: object,
+        policy: Policy | PolicyName | None,
+        mode: Mode | None,
+        io_class: IoClass | None,
+    ) -> int:
+        """Return the flags of an operation that says how it is done, or is asked about.
+
+        What only names say is looked up once for each handle.
+        """
+        said = policy, mode, io_class
+        asked = self._how.policy if policy is None else policy
+        named = asked is None or type(asked) is str
+        if named:
+            try:
+                return self._said_flags[said]
+            except (KeyError, TypeError):  # not yet, or no name: put in words below
+                pass
+        at = offset if isinstance(offset, int) else None
+        length = nbytes if isinstance(nbytes, int) else None
+        intent: Intent = new_tuple(Intent, (name, at, length))
+        plan, mode, io_class = self._how.ask(intent, said)
+        last, flags = self._last_plan
+        if plan is last and mode is None and io_class is None:
+            return flags
+        flags = plan_flags(plan, mode, io_class, self._device.options.mode)
+        if named:
+            self._said_flags[said] = flags
+        elif mode is None and io_class is None:
+            self._last_plan = plan, flags
+        return flags
+
+    def _named(
+        self,
+        policy: Policy | PolicyName | None,
+        mode: Mode | None,
+        io_class: IoClass | None,
+    ) -> int:
+        """Return the flags of an operation, if names say it all that were said before.
+
+        Negative: somebody has to be asked.
+        """
+        if policy is None and mode is None and io_class is None:
+            return self._flags
+        if policy is None and self._how.policy is not None:
+            return ASK
+        if policy is not None and type(policy) is not str:
+            return ASK
+        try:
+            return self._said_flags.get((policy, mode, io_class), ASK)
+        except TypeError:  # no name
+            return ASK
+
     def _planned(
         self,
         name: str,
@@ -179,11 +234,10 @@ class NamespaceWindow:
         nbytes: object = None,
     ) -> int:
         """Return the flags of one operation, and set the fast path up."""
-        device = self._here()
+        self._here()
         if said == NOTHING_SAID and self._how.policy is None:
             return self._flags
-        how = self._how.planned(_intent(name, offset, nbytes), said)
-        return how.flags(device.options.mode)
+        return self._asked(name, offset, nbytes, *said)
 
     def _planned_on_stream(
         self, name: str, said: Said, offset: object = None, nbytes: object = None
@@ -192,16 +246,16 @@ class NamespaceWindow:
         device = self._ready()
         if said == NOTHING_SAID and self._how.policy is None:
             return self._stream_flags
-        how = self._how.planned(_intent(name, offset, nbytes), said)
-        return how.stream_flags(device.options.mode)
+        at = offset if isinstance(offset, int) else None
+        length = nbytes if isinstance(nbytes, int) else None
+        plan = self._how.ask(Intent(name, at, length), said)
+        return plan_stream_flags(*plan, device.options.mode)
 
     def _batch_flags(self) -> int:
         """Return the flags of a batch that is made now, for whatever loop."""
-        how = self._how
-        if how.policy is None:
+        if self._how.policy is None:
             return self._flags
-        plan = how.planned(Intent("batch", None, None), NOTHING_SAID)
-        return plan.flags(self._device.options.mode)
+        return self._asked("batch", None, None, None, None, None)
 
     def detach(self) -> None:
         """Leave the fast path: the next operation looks again."""

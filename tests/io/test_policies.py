@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import time
 from array import array
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers.model import PAGE
 from helpers.world import KIB, MIB, Opened, World
 
-from aiougds import Intent, IoClass, OptionError, Plan, Preset
+import aiougds
+from aiougds import Intent, IoClass, OptionError, Plan, Preset, RangeError
 from aiougds._options import open_options
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 PATIENCE_S = 30  # a busy machine may take longer than it is looked for
 
@@ -205,3 +212,149 @@ async def test_commands_without_data_are_done_as_they_say(world: World) -> None:
                 await call(offset=0, nbytes=PAGE, mode="fast")
         with pytest.raises(OptionError, match="io_class"):
             await quiet.flush(io_class="urgent")
+
+
+class Steady:
+    """It says the same of all, and counts how often it was asked."""
+
+    def __init__(self, **plan: Any) -> None:  # noqa: ANN401
+        self.answer = Plan(**plan)
+        self.seen: list[Intent] = []
+
+    def plan(self, intent: Intent, /) -> Plan:
+        self.seen.append(intent)
+        return self.answer
+
+
+SAID: tuple[dict[str, Any], ...] = (
+    {"io_class": "background"},
+    {"io_class": "normal"},
+    {"mode": "poll"},
+    {"mode": "interrupt", "io_class": "latency"},
+    {"policy": "latency"},
+    {"policy": "latency", "io_class": "background", "mode": "poll"},
+    {"policy": Plan(mode="poll", chunk=64 * KIB)},
+    {"policy": Steady(mode="poll", io_class="background", chunk=64 * KIB)},
+    {"policy": Steady(chunk=64 * KIB), "mode": "poll", "io_class": "background"},
+)
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("handle", [{}, {"policy": Steady(io_class="latency")}])
+async def test_a_call_is_done_as_a_handle_that_says_the_same(
+    world: World, handle: dict[str, Any]
+) -> None:
+    """Once when it is looked up, and when it is known."""
+    async with (
+        world.open(emu={"size": "16MiB"}, queues=2) as base,
+        base.allocate(256 * KIB) as reg,
+    ):
+        ns = base.using(**handle)
+
+        async def done(call: Any) -> tuple[object, ...]:  # noqa: ANN401
+            def seen() -> tuple[dict[str, int], int, int]:
+                stats = base.controller.statistics()
+                rows = {str(c): 0 for c in ("latency", "normal", "background")}
+                for row in stats.latencies:
+                    rows[row.io_class or ""] += row.commands
+                return rows, executors(base), stats.commands
+
+            before, polled, sent = seen()
+            await call
+            after, now, total = seen()
+            classes = {name: after[name] - count for name, count in before.items()}
+            return classes, now - polled, total - sent
+
+        for said in SAID:
+            other = ns.using(**said)
+            for work in ("read", "write"):
+                want = await done(getattr(other, work)(reg, offset=0))
+                for _ in range(2):
+                    got = await done(getattr(ns, work)(reg, offset=0, **said))
+                    assert got == want, said
+                want = await done(getattr(other, f"{work}_many")([(reg, 0)]))
+                for _ in range(2):
+                    call = getattr(ns, f"{work}_many")([(reg, 0)], **said)
+                    assert await done(call) == want, said
+
+
+@pytest.mark.few
+async def test_a_policy_is_asked_once_for_each_operation(world: World) -> None:
+    policy = Steady(io_class="latency")
+    async with world.open(emu={"size": "16MiB"}) as ns, ns.allocate(2 * PAGE) as reg:
+        asked = ns.using(policy=policy)
+        for _ in range(2):
+            policy.seen.clear()
+            await asked.read(reg[PAGE:], offset=PAGE)
+            await asked.read(reg, offset=0, nbytes=PAGE)
+            await ns.write(reg, offset=0, policy=policy)
+            await asked.read_many([(reg, 0)])
+            with pytest.raises(RangeError):
+                await asked.read(reg, offset=16 * MIB)
+            assert policy.seen == [
+                ("read", PAGE, PAGE),
+                ("read", 0, PAGE),
+                ("write", 0, 2 * PAGE),
+                ("read_many", None, None),
+                ("read", 16 * MIB, 2 * PAGE),
+            ]
+        for bad in ({"mode": "fast"}, {"io_class": ["normal"]}, {"policy": "urgent"}):
+            with pytest.raises(OptionError, match=next(iter(bad))):
+                await ns.read(reg, offset=0, **bad)
+            with pytest.raises(OptionError, match=next(iter(bad))):
+                await asked.read_many([(reg, 0)], **bad)
+        policy.answer = "latency"  # type: ignore[assignment]
+        for call in (asked.read, asked.write):
+            with pytest.raises(OptionError, match="no Plan"):
+                await call(reg, offset=0)
+
+
+@pytest.mark.few
+async def test_what_is_said_with_a_policy_goes_before_it(world: World) -> None:
+    policy = Steady(mode="inline", io_class="background")
+    async with world.open(emu={"size": "16MiB"}, queues=2) as ns:
+        handle = ns.using(policy=policy, mode="poll", io_class="latency")
+        async with ns.allocate(PAGE) as reg:
+            polled = executors(ns)
+            await handle.read(reg, offset=0)
+            assert executors(ns) - polled == 1
+            assert classes_of(ns) == {"latency"}
+
+
+async def _calls(work: Callable[[], Awaitable[object]]) -> int:
+    """Return how many Python functions it calls where it ends inside the call."""
+    count, least = 0, 1000
+
+    def note(frame: object, event: str, arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    for _ in range(100):  # what is found once is found, and some end later
+        count = 0
+        sys.setprofile(note)
+        try:
+            await work()
+        finally:
+            sys.setprofile(None)
+        least = min(least, count)
+    return least
+
+
+def test_what_a_call_says_is_cheap() -> None:
+    """The fast path goes on: one call more, and four where a policy is asked."""
+
+    async def compare() -> None:
+        async with aiougds.open("emu:?size=1MiB") as ns, ns.allocate(PAGE) as reg:
+            for method in (ns.read, ns.write):
+                plain = await _calls(partial(method, reg, offset=0))
+                for said, more in (
+                    ({"io_class": "latency"}, 1),
+                    ({"mode": "inline", "io_class": "background"}, 1),
+                    ({"policy": "latency"}, 1),
+                    ({"policy": Plan(mode="inline")}, 3),
+                    ({"policy": Steady(mode="inline")}, 4),
+                ):
+                    calls = await _calls(partial(method, reg, offset=0, **said))
+                    assert calls <= plain + more, said
+
+    asyncio.run(compare())
