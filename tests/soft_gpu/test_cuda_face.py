@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from soft_gpu.contexts import new_context
 from soft_gpu.control import Operation, SoftGPU
 
 d: Any = importlib.import_module("cuda.bindings.driver")
@@ -296,7 +297,7 @@ def test_a_capture_is_broken_by_what_might_wait(gpu: SoftGPU) -> None:
 
 
 def test_with_a_context_go_its_memory_streams_and_events(gpu: SoftGPU) -> None:
-    made = ok(d.cuCtxCreate(None, 0, 1))
+    made = ok(new_context(1))
     memory = int(ok(d.cuMemAlloc(4096)))
     stream = ok(d.cuStreamCreate(1))
     event = ok(d.cuEventCreate(2))
