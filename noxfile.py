@@ -435,6 +435,11 @@ def docs(session: nox.Session) -> None:
 def dist(session: nox.Session) -> None:
     """Build what is published, check it, and run the demo from it on each Python."""
     session.install(*group("dist"))
+    if (ROOT / ".git").exists():
+        # A commit gives the same files whenever it is built.
+        when = ("git", "-C", str(ROOT), "log", "-1", "--format=%ct")
+        committed = session.run_install(*when, external=True, silent=True)
+        session.env.setdefault("SOURCE_DATE_EPOCH", str(committed).strip())
     out = Path(session.create_tmp(), "dist").resolve()
     shutil.rmtree(out, ignore_errors=True)
     # The wheel is built from the sdist: it has all that is needed.
@@ -451,6 +456,7 @@ def dist(session: nox.Session) -> None:
     session.run("auditwheel", "show", str(wheel))
     session.run("twine", "check", "--strict", str(sdist), str(wheel))
     session.run("abi3audit", "--strict", "--report", str(wheel))
+    session.run("python", "-P", str(ROOT / "tests/dist/wheel.py"), str(wheel))
     for version in PYTHONS:
         if shutil.which(f"python{version}"):
             try_wheel(session, wheel, f"python{version}")
