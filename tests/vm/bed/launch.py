@@ -100,6 +100,7 @@ def make_plan(run: GuestRun, booted: Kernel, selected: list[str]) -> Plan:
         "devices": described_devices(run.machine),
         "slots": {name: slot(run.machine, name) for name in names},
         "iommu": run.machine.iommu,
+        "boots": run.boots,
     }
 
 
@@ -202,6 +203,9 @@ def launch(run: GuestRun, selected: list[str], options: Options) -> Result:
     with share_for(run.name, options.keep) as share:
         (share / "plan.json").write_text(json.dumps(plan, indent=1))
         words = [sys.executable, "-m", "vm.guest.runner"]
+        if run.boots:
+            before = [sys.executable, "-m", "vm.guest.userspace"]
+            (share / "before.sh").write_text(command_script(before))
         limit_s = run.limit_s(selected)
         for number in itertools.count(1):
             status, seconds = boot(

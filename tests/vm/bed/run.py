@@ -13,6 +13,7 @@ from vm.guest.check import Check, checks_in
 
 # Boot, loading modules and the end, on a slow machine beside another guest.
 AROUND_S = 90.0
+SYSTEMD_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class GuestRun:
     modules to load before, as if built where their sources are, each with its
     parameters (``kmod/ugds_drv.ko name=value``). ``programs``: C files below
     ``tests/vm`` to build. ``packages``: of Debian, for a check to install.
+    ``boots``: a module of checks whose ``prepare`` is called, and then systemd boots
+    the guest and runs the checks last; ``modules`` are installed, not loaded.
     ``quick``: part of what every change has to pass. ``alone``: no other guest beside
     it, because times are compared.
     """
@@ -34,6 +37,7 @@ class GuestRun:
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
+    boots: str | None = None
     quick: bool = False
     alone: bool = False
 
@@ -42,7 +46,8 @@ class GuestRun:
 
     def limit_s(self, selected: Iterable[str]) -> float:
         known = self.all_checks()
-        return AROUND_S + sum(known[name].limit_s for name in selected)
+        around = AROUND_S + (SYSTEMD_S if self.boots else 0)
+        return around + sum(known[name].limit_s for name in selected)
 
 
 @dataclass(frozen=True, slots=True)

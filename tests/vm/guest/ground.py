@@ -40,6 +40,7 @@ class Plan(TypedDict):
     devices: dict[str, Device]
     slots: dict[str, int]
     iommu: bool
+    boots: str | None
 
 
 def read_plan() -> Plan:

@@ -131,3 +131,13 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_static_programs_are_told_from_others() -> None:
     assert not needs.is_static(Path(sys.executable).resolve())
     assert not needs.is_static(Path("no such file"))
+
+
+def test_package_lists_without_one_of_the_kernels_are_fetched_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {"6.1": "6.1.0-57-amd64", "6.12": None}
+    monkeypatch.setattr(needs, "release_of", known.get)
+    assert not needs.known_kernels()
+    known["6.12"] = "6.12.117+deb12-amd64"
+    assert needs.known_kernels()
