@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "emu/far.h"
+#include "emu/merge.h"
 #include "support/thread.h"
 
 #define MAX_HOLD (2 * EMU_IOV_MAX)
@@ -17,10 +18,10 @@
 
 /* What one thread needs, in one piece. */
 struct room {
+	uint8_t scratch[EMU_SCRATCH_BYTES] __attribute__((aligned(EMU_IO_PAGE))); /* O_DIRECT */
 	struct iovec iov[EMU_IOV_MAX];
 	struct emu_hold hold[MAX_HOLD];
 	struct emu_cmd batch[EMU_BATCH];
-	uint8_t scratch[EMU_SCRATCH_BYTES];
 };
 
 /* Under sq->lock: copy commands out of the ring, as many as one thread should take. */
@@ -28,11 +29,15 @@ static uint32_t fetch(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 {
 	struct emu_ctrl *e = a->e;
 	uint32_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), n = 0;
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, joined = 0, share;
+	bool file = e->ns[0].fd >= 0 && !e->nodata, merges = file && sq->qid && emu_merges(e);
 	bool far = atomic_load_explicit(&e->stages, memory_order_relaxed), light = false;
 
-	max = min_u32(max, emu_sq_avail(a, sq));
 	max = min_u32(max, emu_sq_room(sq));
+	share = emu_sq_avail(a, sq);
+	max = min_u32(max, (uint32_t)share);
+	/* joined ones leave some for every thread; a pair is always one */
+	share = max_u64(2, share / e->nr_workers);
 	while (n < max && bytes < e->fetch_bytes) {
 		struct emu_cmd *c = &a->batch[n];
 
@@ -44,11 +49,17 @@ static uint32_t fetch(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 		head = head + 1 == sq->size ? 0 : head + 1;
 		if (unlikely(sq->nr_aborts) && emu_sq_take_abort(sq, le16_get(c->sqe.cid)))
 			c->flags |= EMU_CMD_ABORTED;
-		/* a file may block for any command; memory for the bytes only */
+		/* a file may block for any command, but for those that go along; memory for the bytes only */
 		if (unlikely(far))
 			light = emu_far_light(e, &c->sqe);
+		if (merges && n < max) {
+			joined += emu_io_bytes(e, &c->sqe);
+			if (n < share && joined < EMU_MERGE_BYTES &&
+			    emu_merge_follows(&e->ns[0], &c->sqe, &sq->ring[head]))
+				continue;
+		}
 		if (!e->nodata)
-			bytes += e->ns[0].fd < 0 || light ? emu_io_bytes(e, &c->sqe) : e->fetch_bytes;
+			bytes += !file || light ? emu_io_bytes(e, &c->sqe) : e->fetch_bytes;
 	}
 	if (n) {
 		emu_count_get(&sq->busy, n);
@@ -80,10 +91,14 @@ static bool serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 		emu_lock(&sq->cq->lock);
 		a->kept_cq = sq->cq;
 	}
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0, ran; i < n; i += ran) {
 		if (e->warm && emu_io_bytes(e, &a->batch[i].sqe) >= WARM_BYTES)
 			emu_stay_warm(a);
+		ran = sq->qid ? emu_run_merged(a, &a->batch[i], n - i) : 0;
+		if (ran)
+			continue;
 		emu_run(a, &a->batch[i]);
+		ran = 1;
 	}
 	if (a->kept_cq)
 		emu_unlock(&a->kept_cq->lock);
@@ -200,7 +215,7 @@ int emu_workers_start(struct emu_ctrl *e)
 
 		*w = (struct emu_worker){ .e = e,
 					  .index = i,
-					  .room = malloc(sizeof(struct room)),
+					  .room = aligned_alloc(EMU_IO_PAGE, sizeof(struct room)),
 					  .gather = emu_gather_new(EMU_IOV_MAX) };
 		snprintf(name, sizeof(name), "ugds-emu-%u", (uint16_t)i);
 		rc = w->room && w->gather ? thread_start(&w->thread, name, worker_main, w) : -ENOMEM;
