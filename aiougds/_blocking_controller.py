@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 from aiougds._blocking_base import called, operate, run
 from aiougds._completion_thread import thread_home
 from aiougds._errors import ControllerBusyError
+from aiougds._settled import settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from aiougds._admin import ErrorLogEntry, SmartLog
+    from aiougds._buffer import ForeignMemory
     from aiougds._controller import Controller as AsyncController
     from aiougds._events import Event
     from aiougds._gpu_cache import RegistrationCache
+    from aiougds._pinned import PinnedMemory, RegistrationSlice
     from aiougds._stats import (
         Capabilities,
         ControllerInfo,
@@ -72,6 +75,15 @@ class ControllerCalls:
         if channel is not None:
             channel.reap_if_free()  # no loop has taken late completions meanwhile
         return self._controller.quarantine
+
+    def settled(
+        self,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Wait until the device let go; as :meth:`aiougds.Controller.settled`."""
+        run(lambda: settled(self._device, buf, timeout_s))
 
     def statistics(self) -> Statistics:
         """Return the counters of this moment."""

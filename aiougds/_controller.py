@@ -20,6 +20,7 @@ from aiougds._events import Events
 from aiougds._ffi import ffi, lib, text
 from aiougds._gpu_cache import RegistrationCache, segments_of
 from aiougds._namespace import Namespace
+from aiougds._settled import settled
 from aiougds._stats import (
     STATES,
     Capabilities,
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from aiougds._buffer import ForeignMemory
     from aiougds._channel import Channel
     from aiougds._device import Device
+    from aiougds._pinned import PinnedMemory, RegistrationSlice
 
 
 class Controller:
@@ -189,9 +192,27 @@ class Controller:
         """Memory that the device may still touch for operations that were given up.
 
         It ends with the command's own late completion, a reset, or the removal of
-        the device.
+        the device; :meth:`settled` waits for that.
         """
         return () if self._device.ended else quarantine(self._device)
+
+    async def settled(
+        self,
+        buf: ForeignMemory | PinnedMemory | RegistrationSlice | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Wait until the device has let go of what was given up.
+
+        That is, until none of ``buf``, registered memory or a part of it, is in
+        :attr:`quarantine` any more, and it may be used again; None: until that is
+        empty. Awaits late answers of the device, or a reset by somebody else, at most
+        ``timeout_s`` (0: looks once). What is in flight and was not given up is not
+        waited for. Cancelled, it has changed nothing. Raises OperationTimeoutError,
+        ControllerWedgedError and DeviceRemovedError where no answer will come,
+        MemoryTypeError for memory that is not registered, NotMappedError, ClosedError.
+        """
+        await settled(self._device, buf, timeout_s)
 
     # ---- registrations that are kept ----
 

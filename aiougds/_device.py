@@ -185,6 +185,20 @@ class Device(Limbo):
         array, count = self._stuck()
         return {int(array[i].map) for i in range(count)}
 
+    def may_touch(self, handle: int, start: int, nbytes: int) -> bool:
+        """Whether a given-up command may touch these bytes of a mapping; 0: of any."""
+        array, count = self._stuck()
+        end = start + nbytes
+        return any(
+            not handle
+            or (
+                one.map == handle
+                and one.buf_off < end
+                and start < one.buf_off + one.nbytes
+            )
+            for one in map(array.__getitem__, range(count))
+        )
+
     def is_stuck(self, window: CData) -> bool:
         """Whether a given-up command went through a namespace's C window."""
         array, count = self._stuck()

@@ -135,8 +135,8 @@ def refused(device: Device, code: int, request: Request) -> UGDSError:
         case errno.EBUSY:
             return RangeBusyError(
                 f"{name}: the device may still touch these bytes of the memory for an "
-                "operation that timed out or was cancelled; use other memory until "
-                "controller.quarantine no longer lists them"
+                "operation that timed out or was cancelled; use other memory, or "
+                "wait with controller.settled() until the quarantine is without them"
             )
         case errno.ENOSPC:
             return BusyError(

@@ -50,6 +50,7 @@ CALLS = {
         "error_log": "ctrl.error_log()",
         "events": "next_event(ctrl.events())",
         "reset": "ctrl.reset()",
+        "settled": "ctrl.settled()",
         "registration_cache": "ctrl.registration_cache",
         "clear_registration_cache": "ctrl.clear_registration_cache()",
     },
