@@ -194,6 +194,13 @@ def plan_flags(
     mode = mode or plan.mode
     if mode is not None and mode != default:
         flags |= MODE_FLAGS[mode]
+    if plan.spin_us is None and plan.chunk is None:
+        return flags
+    return flags | _finer(plan)
+
+
+def _finer(plan: How | Plan) -> int:
+    flags = 0
     if plan.spin_us is not None:
         flags |= (round(plan.spin_us) + 1) << lib.UGDS_SPIN_SHIFT
     if plan.chunk is not None:
@@ -205,8 +212,8 @@ def plan_stream_flags(
     plan: How | Plan, mode: Mode | None, io_class: IoClass | None, default: Mode
 ) -> int:
     """Return the same for an operation on a stream, whose executor has no mode."""
-    io_class = io_class or plan.io_class or "normal"
-    return STREAM_FLAGS[mode or plan.mode or default] | CLASS_FLAGS[io_class]
+    flags = CLASS_FLAGS[io_class or plan.io_class or "normal"]
+    return flags | STREAM_FLAGS[mode or plan.mode or default] | _finer(plan)
 
 
 def choose(

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "api/api.h"
+#include "include/ugds_plan.h"
 #include "include/ugds_stream.h"
 
 static_assert(UGDS_SOP_WAITING == STREAM_WAITING && UGDS_SOP_RUNNING == STREAM_RUNNING &&
@@ -112,9 +113,21 @@ int ugds_stream_info(struct ugds_stream *us, struct ugds_stream_info *ret)
 	return 0;
 }
 
+#define CHUNK_BITS (0xfu << UGDS_CHUNK_SHIFT)
+
+/* 0: as usual */
+static int64_t spin_of(uint64_t op)
+{
+	const uint64_t said = op >> UGDS_SPIN_SHIFT & 0xfff;
+
+	return said > 1 ? (int64_t)min_u64(said - 1, UGDS_SPIN_MOST) * NSEC_PER_USEC : 0;
+}
+
 static enum stream_eager eager_of(uint64_t op)
 {
-	return op & UGDS_F_POLL ? STREAM_SPINS : op & UGDS_F_NOSPIN ? STREAM_SLEEPS : STREAM_ADAPTIVE;
+	if (op & UGDS_F_POLL)
+		return STREAM_SPINS;
+	return op & UGDS_F_NOSPIN || (op >> UGDS_SPIN_SHIFT & 0xfff) == 1 ? STREAM_SLEEPS : STREAM_ADAPTIVE;
 }
 
 static void get_item(const void *ctx, uint32_t i, struct stream_item *ret)
@@ -128,7 +141,7 @@ static void get_item(const void *ctx, uint32_t i, struct stream_item *ret)
 		.offset = u->offset,
 		.gpu_addr = u->gpu_addr,
 		.opcode = u->op & 0xff,
-		.flags = u->op & (UGDS_F_FUA | UGDS_F_LATENCY | UGDS_F_BACKGROUND),
+		.flags = (uint32_t)u->op & (UGDS_F_FUA | UGDS_F_LATENCY | UGDS_F_BACKGROUND | CHUNK_BITS),
 		.offset_cell = u->offset_cell,
 		.nbytes_cell = u->nbytes_cell,
 	};
@@ -141,6 +154,7 @@ int ugds_stream_enqueue(struct ugds_stream *s, struct ugds_ns *ns, const struct 
 	struct stream_how sh = {
 		.flags = how->flags,
 		.eager = n ? eager_of(items[0].op) : STREAM_ADAPTIVE,
+		.spin_ns = n ? spin_of(items[0].op) : 0,
 		.after = how->after,
 		.nr_after = how->nr_after,
 		.timeout_ns = (int64_t)min_u64(how->timeout_ns, INT64_MAX / 2),
@@ -164,7 +178,7 @@ int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint
 					       .offset = offset,
 					       .gpu_addr = gpu_addr,
 					       .op = op };
-	const struct stream_how how = { .eager = eager_of(op) };
+	const struct stream_how how = { .eager = eager_of(op), .spin_ns = spin_of(op) };
 	struct stream_started started;
 	struct nvme_err ne;
 	int rc = stream_enqueue(stream_of(s), ns_of(ns), get_item, &item, 1, &how, &started, &ne);

@@ -42,8 +42,8 @@ struct ugds_stream_item {
 	uint64_t nbytes; /* with nbytes_cell: the most */
 	uint64_t offset;
 	uint64_t gpu_addr; /* of byte buf_off; 0: host memory */
-	/* UGDS_OP_READ or _WRITE; UGDS_F_FUA, and its class. How the operation is waited for says the first item's:
-	 * UGDS_F_POLL all the time, UGDS_F_NOSPIN asleep, neither: awake for a while, then asleep. */
+	/* UGDS_OP_READ or _WRITE; UGDS_F_FUA, its class and what ugds_plan.h has. How the operation is waited for says the
+	 * first item's: UGDS_F_POLL all the time, UGDS_F_NOSPIN asleep, neither: awake for a while, then asleep. */
 	uint64_t op;
 	const uint64_t
 		*offset_cell; /* in pinned host memory, read when the stream has come to it; NULL: not */

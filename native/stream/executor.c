@@ -35,7 +35,7 @@ int stream_exec_new(struct nvme_ctrl *c, struct stream_exec **ret)
 	x->c = c;
 	x->refs = 1;
 	x->forks = forks();
-	x->spin_ns = SPIN_NS;
+	x->spin_ns = x->patience_ns = SPIN_NS;
 	nvme_link_init(&x->events);
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_mutex_init(&x->life, NULL);
@@ -118,7 +118,8 @@ static bool has_work(const struct stream *s) { return stream_wants(s) != STREAM_
 struct look {
 	bool some;
 	bool words; /* somebody waits for a word of a GPU */
-	bool eager, spins; /* somebody does not sleep at once; does not sleep at all */
+	int64_t patience_ns; /* the most of all streams; 0: nobody looks before it sleeps */
+	bool spins; /* somebody does not sleep at all */
 	uint32_t inflight;
 	int64_t deadline;
 };
@@ -130,8 +131,9 @@ static void look_at_streams(struct stream_exec *x, struct look *l, int64_t now)
 	while (*p) {
 		struct stream *s = *p;
 
-		l->eager |= stream_eagerness(s) != STREAM_SLEEPS;
-		x->sleepy = !l->eager;
+		if (stream_patience(s) > l->patience_ns)
+			l->patience_ns = stream_patience(s);
+		x->patience_ns = l->patience_ns;
 		l->some |= stream_turn(s, now);
 		if (has_work(s)) {
 			l->words |= stream_wants(s) == STREAM_WANTS_WORD;
@@ -267,7 +269,7 @@ static bool stays_awake(struct stream_exec *x, const struct look *l, int64_t sin
 	int64_t now = now_ns();
 
 	if (!l->spins)
-		return !x->sleepy && now - since < atomic_load_explicit(&x->spin_ns, memory_order_relaxed);
+		return now - since < x->patience_ns;
 	if (now - since > HEALTH_NS && now > x->health_at) {
 		x->health_at = now + HEALTH_NS;
 		stream_ask_health(x);

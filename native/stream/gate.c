@@ -261,6 +261,7 @@ static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, cons
 	op->last = before + chunks - 1;
 	op->flags = how->flags;
 	op->eager = how->eager;
+	op->spin_ns = how->spin_ns;
 	op->timeout_ns = how->timeout_ns;
 	op->cell = how->cell;
 	op->gone = op->ends = op->settled = false;

@@ -336,6 +336,7 @@ static void finish(struct stream *s, struct stream_op *op)
 	if (op->lost && !op->err)
 		op->err = -EIO;
 	s->was_eager = op->eager;
+	s->was_spin_ns = op->spin_ns;
 	stream_op_drop_refs(op);
 	pthread_mutex_lock(&x->lock);
 	state = atomic_load_explicit(&op->state, memory_order_relaxed);
@@ -396,4 +397,14 @@ enum stream_want stream_wants(const struct stream *s)
 	/* all that it lets start is started, or one is at the device and the next has no go */
 	return s->inflight && (op->err || !stream_reached(op->last, s->next)) ? STREAM_WANTS_CQE
 									      : STREAM_WANTS_WORD;
+}
+
+int64_t stream_patience(const struct stream *s)
+{
+	const struct stream_op *op = s->cur ? s->cur : head_of(s);
+	const int64_t said = op ? op->spin_ns : s->was_spin_ns;
+
+	if (stream_eagerness(s) == STREAM_SLEEPS)
+		return 0;
+	return said ? said : atomic_load_explicit(&s->x->spin_ns, memory_order_relaxed);
 }

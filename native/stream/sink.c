@@ -154,13 +154,13 @@ bool sink_spin(struct stream_sink *k, struct stream *s, uint64_t token)
 
 	if (stream_forked(x) || s->x != x || !x->c)
 		return false;
-	end = now_ns() + x->c->p.spin_ns;
+	end = 0;
 	pthread_mutex_lock(&x->lock);
 	op = stream_op_find(s, token);
-	if (op && !op->told && stream_is_soon(op) && op->eager != STREAM_SLEEPS)
+	if (op && !op->told && stream_is_soon(op) && op->eager != STREAM_SLEEPS) {
 		k->armed = false; /* we look by ourselves meanwhile */
-	else
-		end = 0;
+		end = now_ns() + (op->spin_ns ? op->spin_ns : x->c->p.spin_ns);
+	}
 	while (!k->ready && now_ns() < end) {
 		pthread_mutex_unlock(&x->lock);
 		for (uint32_t i = 0; i < 16; i++)

@@ -55,7 +55,7 @@ struct stream_params {
 struct stream_item {
 	uint64_t map, buf_off, nbytes, offset, gpu_addr;
 	uint32_t opcode;
-	uint32_t flags; /* of its class, and FUA, as of nvme_chan_rw() */
+	uint32_t flags; /* of its class and chunk, and FUA, as of nvme_chan_rw() */
 	const uint64_t *offset_cell, *nbytes_cell;
 };
 typedef void stream_get(const void *ctx, uint32_t i, struct stream_item *ret);
@@ -70,6 +70,7 @@ struct stream_cell {
 struct stream_how {
 	uint32_t flags;
 	enum stream_eager eager;
+	int64_t spin_ns; /* where it is adaptive: how long it is looked for; 0: as usual */
 	const uint64_t *after;
 	uint32_t nr_after;
 	int64_t timeout_ns;
@@ -139,6 +140,7 @@ struct stream_op {
 	uint32_t first, last; /* its chunks */
 	uint32_t flags;
 	enum stream_eager eager;
+	int64_t spin_ns;
 	int64_t timeout_ns;
 	struct stream_cell *cell;
 	bool heads, tails; /* copies before go, after done */
@@ -227,6 +229,7 @@ struct stream {
 	uint32_t next, good; /* the next chunk to start; all up to this one are done */
 	uint32_t inflight;
 	enum stream_eager was_eager;
+	int64_t was_spin_ns;
 	struct stream_run run[STREAM_SLOTS];
 
 	/* under x->lock */
@@ -259,7 +262,7 @@ struct stream_exec {
 	struct stream *_Atomic incoming;
 	struct stream *active;
 	_Atomic int64_t spin_ns;
-	bool sleepy; /* nobody waits eagerly; its own, as the next */
+	int64_t patience_ns; /* of whoever waits most eagerly, 0: nobody does; its own, as the next */
 	int64_t health_at;
 	/* under lock */
 	struct stream *all;
@@ -351,6 +354,8 @@ enum stream_want { STREAM_WANTS_NOTHING, STREAM_WANTS_CQE, STREAM_WANTS_WORD };
 enum stream_want stream_wants(const struct stream *s);
 /* How eagerly its operation is waited for that is on, or next. */
 enum stream_eager stream_eagerness(const struct stream *s);
+/* How long the executor looks for it before it sleeps. */
+int64_t stream_patience(const struct stream *s);
 void stream_collect(struct stream_exec *x, struct nvme_op *op);
 /* Under x->lock: whoever enqueues may still find that the stream was not given all of it. */
 void stream_write_cell(const struct stream_op *op, uint32_t state, int err, uint64_t nbytes);

@@ -156,3 +156,21 @@ async def test_in_every_mode(world: World, gpu: GPU, mode: Mode) -> None:
             gpu.soft.kernel(stream, seconds=0.005)
             op = handle.read_on(obj(gpu, stream), buf.reg, offset=0, **how)
             assert await ended(world, op) == PAGE
+
+
+async def test_a_plan_says_how_large_commands_are(world: World, gpu: GPU) -> None:
+    stream = obj(gpu, gpu.stream())
+    plan = Plan(io_class="background", chunk=CHUNK)
+    async with (
+        world.open(emu={"size": "16MiB", "lba": 512}, queues=2) as ns,
+        buffer(ns, gpu, MIB, "host") as buf,
+    ):
+
+        async def commands(using: Opened, **how: Option) -> int:
+            before = ns.controller.statistics().commands
+            await ended(world, using.write_on(stream, buf.reg, offset=0, **how))
+            return ns.controller.statistics().commands - before
+
+        assert await commands(ns, io_class="background") == 4
+        assert await commands(ns, policy=plan) == MIB // CHUNK
+        assert await commands(ns.using(policy=plan)) == MIB // CHUNK

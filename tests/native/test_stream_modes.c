@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How much awake the executor is, as operations want it. */
+#include "include/ugds_plan.h"
 #include "stream_rig.h"
 
 static bool asleep(struct rig *r) { return atomic_load(&sink_exec((struct stream_sink *)r->sink)->word); }
@@ -62,11 +63,37 @@ static void behind_a_kernel(bool direct)
 	ok(gated_close(g) && gated_close(h) && rig_close(&r), "given back");
 }
 
+/* What a plan says of one operation: how long it is looked for, and the size of its commands. */
+static void as_planned(bool direct)
+{
+	const uint64_t never = 1ull << UGDS_SPIN_SHIFT, long_ = (UGDS_SPIN_MOST + 1ull) << UGDS_SPIN_SHIFT;
+	struct stream_op *op;
+	struct stream *s;
+	struct rig r;
+	struct gated g;
+	uint64_t token;
+
+	rig_begin(&r, direct, "as planned");
+	r.p.spin_ns = 100 * (int64_t)SEC;
+	g = gated_open(&r);
+	s = (struct stream *)(void *)g.s;
+	over(g, put(&r, g, item(&r, UGDS_OP_READ | never, 0, 4 * KIB, 0)));
+	ok(stream_patience(s) == 0 && falls_asleep(&r), "nobody looks for what says so");
+	token = put(&r, g, item(&r, UGDS_OP_READ | long_, 0, 4 * KIB, 0));
+	op = stream_op_find(s, token);
+	ok(op && op->spin_ns == (int64_t)UGDS_SPIN_MOST * 1000, "another says how long");
+	over(g, token);
+	ok(stream_patience(s) == (int64_t)UGDS_SPIN_MOST * 1000 && falls_asleep(&r),
+	   "for that long it is looked for, and not for longer");
+	ok(gated_close(g) && rig_close(&r), "given back");
+}
+
 int main(void)
 {
 	for (int direct = 0; direct < 2; direct++) {
 		after_an_end(direct);
 		behind_a_kernel(direct);
+		as_planned(direct);
 	}
 	return done_testing();
 }
