@@ -115,8 +115,9 @@ uint32_t emu_run_merged(struct emu_actor *a, struct emu_cmd *c, uint32_t nr)
 	if (rc) /* each by itself then: which of them fails, and how, it finds out */
 		return 0;
 	for (uint32_t i = 0; i < n; i++) {
-		*(write ? &a->writes : &a->reads) += 1;
-		*(write ? &a->written_bytes : &a->read_bytes) += blocks_of(&c[i].sqe) << ns->shift;
+		emu_stat_own(write ? &a->stats->writes : &a->stats->reads, 1);
+		emu_stat_own(write ? &a->stats->written_bytes : &a->stats->read_bytes, blocks_of(&c[i].sqe)
+											       << ns->shift);
 		emu_finish(a, &c[i], 0);
 	}
 	if (st) /* its memory has been looked at, and was counted as missing */
