@@ -51,10 +51,6 @@ WHEEL_OF = ("LICENSE", "README.md", "aiougds", "kmod/uapi", "meson.build")
 WHEEL_OF += ("docs/command-line", "meson.options", "native", "pyproject.toml")
 
 WHEEL_BYTES = 1_000_000
-# What it brings for man and for shells.
-SHARED = ("man/man1/aiougds-bind.1", "bash-completion/completions/aiougds")
-SHARED += ("zsh/site-functions/_aiougds", "fish/vendor_completions.d/aiougds.fish")
-
 # Without it, aiougds/ of the source tree would hide the wheel from child processes.
 SAFE = {"PYTHONSAFEPATH": "1"}
 
@@ -75,10 +71,16 @@ def tree_digest() -> str:
     return found.hexdigest()[:16]
 
 
+def always(session: nox.Session, *command: str) -> str:
+    """Run a command, with ``--install-only`` and ``--no-install`` too."""
+    said = session.run(*command, silent=True)
+    return str(session.run_install(*command, silent=True) if said is None else said)
+
+
 def python_of(session: nox.Session) -> tuple[int, int]:
     """Return the version of a session's interpreter."""
     ask = "import sys; print(*sys.version_info[:2])"
-    major, minor = str(session.run_install("python", "-c", ask, silent=True)).split()
+    major, minor = always(session, "python", "-c", ask).split()
     return int(major), int(minor)
 
 
@@ -97,10 +99,10 @@ def built_wheel(session: nox.Session) -> Path:
                 return wheel
         if session.venv_backend == "uv":
             build = ["uv", "build", "--quiet", "--wheel", "--python", "python"]
-            session.run_install(*build, "--out-dir", str(wheels), str(ROOT))
+            always(session, *build, "--out-dir", str(wheels), str(ROOT))
         else:
             build = ["python", "-m", "pip", "wheel", "--quiet", "--no-deps"]
-            session.run_install(*build, "--wheel-dir", str(wheels), str(ROOT))
+            always(session, *build, "--wheel-dir", str(wheels), str(ROOT))
         return max(wheels.glob("aiougds-*.whl"), key=lambda path: path.stat().st_mtime)
 
 
@@ -184,15 +186,14 @@ def lowest(session: nox.Session) -> None:
     """One parameter of each test with the lowest versions that pyproject.toml names."""
     extras = [f"--extra={name}" for name in EXTRAS]
     session.install("--resolution=lowest-direct", "-r", "pyproject.toml", *extras)
-    found = str(session.run_install("uv", "pip", "freeze", "-q", silent=True))
     held = Path(session.create_tmp()).resolve() / "held.txt"
-    held.write_text(found)
+    held.write_text(always(session, "uv", "pip", "freeze", "-q"))
     # The newest tools that go with them.
     session.install("--constraint", str(held), *group("test"))
     session.install("--no-deps", *group("models"))
     session.install("--no-deps", "--force-reinstall", str(built_wheel(session)))
     if session.posargs:
-        session.run("python", "-m", "pytest", *AGAIN, *session.posargs, env=SAFE)
+        session.run("python", "-m", "pytest", *session.posargs, env=SAFE)
         return
     run_tests(session, "not long and not soak and not once", "--of-each=1")
 
@@ -459,22 +460,17 @@ def dist(session: nox.Session) -> None:
     session.run("python", "-P", str(ROOT / "tests/dist/wheel.py"), str(wheel))
     for version in PYTHONS:
         if shutil.which(f"python{version}"):
-            try_wheel(session, wheel, f"python{version}")
+            program = str(ROOT / "tests/dist/installed.py")
+            session.run("python", "-P", program, str(wheel), f"python{version}")
 
 
-def try_wheel(session: nox.Session, wheel: Path, python: str) -> None:
-    """Install a wheel into an environment of its own, and run what it brings."""
-    clean = Path(session.create_tmp(), "clean").resolve()
-    session.run(python, "-m", "venv", "--clear", str(clean), external=True)
-    install = ["-m", "pip", "install", "--quiet", "--only-binary=:all:", str(wheel)]
-    session.run(str(clean / "bin" / "python"), *install, external=True)
-    demo = str(clean / "bin" / "aiougds")
-    home = {"HOME": os.environ["HOME"]}
-    session.run(demo, "demo", "--size", "8MiB", external=True, env=home)
-    brought = [clean / "share" / name for name in SHARED]
-    missing = [str(path) for path in brought if not path.exists()]
-    if missing:
-        session.error(f"{wheel.name} did not bring {', '.join(missing)}")
+@nox.session(default=False, python=PYTHONS)
+def extras(session: nox.Session) -> None:
+    """Each extra, from the wheel, in an environment of its own (``-- trio``: that)."""
+    session.install("uv")
+    program = str(ROOT / "tests/dist/extras.py")
+    wheel = str(built_wheel(session))
+    session.run("python", "-P", program, wheel, *session.posargs, env=SAFE)
 
 
 @nox.session(default=False, venv_backend="none")
