@@ -16,9 +16,18 @@
 from __future__ import annotations
 
 import errno
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from aiougds._errors import ArgumentError, BrokenError, BusyError, UGDSError
+from aiougds._errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BrokenError,
+    BusyError,
+    UGDSError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 T = TypeVar("T")
 
@@ -69,6 +78,14 @@ class OccupiedError(StoreError):
 
 class StoreBrokenError(StoreError, BrokenError):
     """The journal cannot be written any more: close the store and open it again."""
+
+
+def check_keys(keys: Sequence[object]) -> None:
+    """Raise ArgumentTypeError for the first that is none."""
+    if set(map(type, keys)) - {bytes}:  # the rule, at a tenth of the cost
+        for key in keys:
+            if type(key) is not bytes:
+                raise ArgumentTypeError(f"a key is bytes, not {key!r}")
 
 
 def told(results: list[T | UGDSError]) -> list[T | UGDSError]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from array import array
-from functools import reduce
+from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from aiougds._errors import BatchError, UGDSError
 from aiougds._pinned import PinnedMemory
+from aiougds.store._errors import check_keys, told
 from aiougds.store._gets import READ, Reading, get_one, release
 from aiougds.store._lanes import PART_BYTES, in_lanes, parts_of
 from aiougds.store._layout import BLOCK
@@ -22,7 +23,7 @@ from aiougds.store._memory import (
 from aiougds.store._pieces import equal_pieces, in_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Protocol
 
     from aiougds._transfer import Clock
@@ -37,7 +38,13 @@ if TYPE_CHECKING:
 
 
 AT_ONCE: Final = 2048  # chunks of one submission
-_or: Final = cast("Callable[[int, int], int]", operator.or_)
+ODD: Final = b"\3\0\0\0\0\0\0\0"  # of a little-endian word: no multiple of four
+
+
+def _any_odd(words: array[int]) -> bool:
+    """Whether one is no multiple of four: as one number, a fifth of the time."""
+    mask = int.from_bytes(ODD * len(words), "little")
+    return bool(int.from_bytes(words.tobytes(), "little") & mask)
 
 
 class Alike:
@@ -51,9 +58,9 @@ class Alike:
     def __init__(
         self,
         reg: PinnedMemory,
-        slots: list[int],
-        starts: list[int],
-        offsets: list[int],
+        slots: Sequence[int],
+        starts: array[int],
+        offsets: array[int],
         nbytes: int,
     ) -> None:
         self._reg = reg
@@ -68,39 +75,43 @@ class Alike:
         slots, disk = shard.slots, shard.disk
         columns = slots.columns
         try:
-            index, lengths = slots.index, columns.lengths
-            found = [index[key] for key, _ in items]
-            all_lengths = [lengths[slot] for slot in found]
-            nbytes = all_lengths[0]
+            # no zip(*items): that makes an iterator of each, which wakes the collector
+            keys = [key for key, _ in items]
+            pick = operator.itemgetter(*keys)
+            found: Sequence[int] = pick(slots.index)
+            take = operator.itemgetter(*found)
+            lengths: Sequence[int] = take(columns.lengths)
+            nbytes = lengths[0]
             pool = slots.fitting(nbytes)
             # what is no slice raises AttributeError
-            slices = cast("Sequence[tuple[bytes, _Slice]]", items)
-            (reg,) = {into._reg for _, into in slices}
-            sizes = {into.nbytes for _, into in slices}
-            starts = [into._start for _, into in slices]
-        except (AttributeError, IndexError, KeyError, ValueError):
-            return None
+            slices = cast("Sequence[_Slice]", [into for _, into in items])
+            (reg,) = {into._reg for into in slices}
+            sizes = {into.nbytes for into in slices}
+            starts = array("q", [into._start for into in slices])
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return None  # one alone, too
         if (
             pool is None
             or nbytes % disk.superblock.lba_bytes
-            or all_lengths.count(nbytes) < len(found)
+            or lengths.count(nbytes) < len(found)
             or min(sizes) < nbytes
             or not isinstance(reg, PinnedMemory)
             or reg._device is not disk.ns._device
             or not is_aligned(reg)
-            or any(map(columns.kinds.__getitem__, found))
-            or reduce(_or, starts) & 3
+            or any(take(columns.kinds))
+            or _any_odd(starts)
+            or set(map(type, keys)) != {bytes}
         ):
             return None
         base, stride = pool.offset + BLOCK, pool.stride
-        return cls(reg, found, starts, [base + slot * stride for slot in found], nbytes)
+        offsets = array("q", [base + slot * stride for slot in found])
+        return cls(reg, found, starts, offsets, nbytes)
 
     async def read(self, shard: Shard, clock: Clock) -> list[int | UGDSError]:
         """Read all of them."""
         count, nbytes = len(self._slots), self._nbytes
-        touch = shard.slots.pool_of(self._slots[0]).policy.touch
-        for slot in self._slots:
-            touch(slot)
+        policy = shard.slots.pool_of(self._slots[0]).policy
+        deque(map(policy.touch, self._slots), 0)
         held = shard.hold_all(self._slots)
         failed = False
         results: list[int | UGDSError]
@@ -110,17 +121,17 @@ class Alike:
             lba = disk.superblock.lba_bytes
             pieces = equal_pieces(nbytes, disk.command_bytes, lba)
             steps = range(0, nbytes, nbytes // pieces)
-            offsets = [at + step for at in offsets for step in steps]
-            starts = [at + step for at in starts for step in steps]
+            offsets = array("q", [at + step for at in offsets for step in steps])
+            starts = array("q", [at + step for at in starts for step in steps])
         try:
             done = await disk.gets.read_many(
                 self._reg,
-                offsets=array("q", offsets),
+                offsets=offsets,
                 nbytes=nbytes // pieces,
-                buf_offsets=array("q", starts),
+                buf_offsets=starts,
                 timeout_s=clock.left(),
             )
-            results = list(done) if pieces == 1 else [nbytes] * count
+            results = [*done] if pieces == 1 else [nbytes] * count
         except BatchError as error:
             failed, results = True, list(error.results)
             if pieces > 1:
@@ -142,7 +153,7 @@ class Alike:
             shard.let_all_go(held)
         hits = count
         if failed:
-            hits -= sum(isinstance(one, UGDSError) for one in results)
+            hits -= sum(isinstance(one, UGDSError) for one in told(results))
         shard.counts.gets += count
         shard.counts.hits += hits
         shard.counts.get_bytes += hits * nbytes
@@ -156,6 +167,7 @@ async def get_many(
     alike = Alike.of(shard, items)
     if alike is not None:
         return await alike.read(shard, clock)
+    check_keys([key for key, _ in items])
     results: list[int | UGDSError] = [0] * len(items)
     together: list[tuple[int, Reading]] = []
     alone: list[tuple[int, bytes, object]] = []
@@ -206,7 +218,7 @@ async def get_many(
             release(shard, reading)
         for key, generation in held:
             shard.unpin(key, generation)
-    return results
+    return told(results)
 
 
 async def _together(

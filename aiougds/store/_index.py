@@ -7,8 +7,9 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from aiougds._errors import ArgumentTypeError, RangeError
+from aiougds._errors import RangeError
 from aiougds._transfer import whole
+from aiougds.store._errors import check_keys
 from aiougds.store._gets import not_found
 from aiougds.store._puts import no_room
 from aiougds.store._statistics import (
@@ -49,7 +50,7 @@ class StoreIndex:
     def _shard(self, key: bytes) -> Shard:
         shards = self._shards
         if type(key) is not bytes:
-            raise ArgumentTypeError(f"a key is bytes, not {key!r}")
+            check_keys([key])
         if len(shards) == 1:
             return shards[0]
         return shards[zlib.crc32(key) % len(shards)]
@@ -61,13 +62,6 @@ class StoreIndex:
             if shard.journal.broken is not None:
                 return str(shard.journal.broken)
         return None
-
-    def _are_keys(self, keys: list[bytes]) -> list[bytes]:
-        """Return them, or raise for the first that is none."""
-        if {*map(type, keys)} - {bytes}:
-            for key in keys:
-                self._shard(key)
-        return keys
 
     def _checked(self, key: bytes) -> Shard:
         shard = self._shard(key)
@@ -89,7 +83,9 @@ class StoreIndex:
         shards = self._shards
         if len(shards) == 1:
             index = shards[0].slots.index
-            return [key in index for key in self._are_keys(list(keys))]
+            asked = list(keys)
+            check_keys(asked)
+            return [key in index for key in asked]
         return [key in self._shard(key).slots.index for key in keys]
 
     def __contains__(self, key: bytes) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import BatchError, BrokenError, UGDSError
 from aiougds.store._entries import Put
+from aiougds.store._errors import told
 from aiougds.store._lanes import PART_BYTES, in_lanes, parts_of
 from aiougds.store._memory import checksums, is_aligned, registered
 from aiougds.store._pieces import in_pieces
@@ -238,4 +239,4 @@ async def put_many(
     except BaseException:
         group.give_up()
         raise
-    return results
+    return told(results)

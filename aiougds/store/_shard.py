@@ -14,7 +14,7 @@ from aiougds.store._policy import Never
 from aiougds.store._statistics import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from aiougds._namespace import Namespace
     from aiougds._registration import Registration
@@ -188,7 +188,7 @@ class Shard:
         if slot in self.slots.zombies:
             self._bury([slot])
 
-    def hold_all(self, slots: list[int]) -> frozenset[int]:
+    def hold_all(self, slots: Sequence[int]) -> frozenset[int]:
         """Reads of these begin."""
         held = frozenset(slots)
         self.slots.reads.append(held)

@@ -11,7 +11,7 @@ import anyio
 from aiougds._completion import current_home
 from aiougds._errors import ClosedError, UGDSError, WrongLoopError
 from aiougds._transfer import Clock, check_timeout
-from aiougds.store._errors import ChunkPinnedError, told
+from aiougds.store._errors import ChunkPinnedError, check_keys
 from aiougds.store._get_many import get_many
 from aiougds.store._gets import get_one
 from aiougds.store._index import StoreIndex
@@ -162,7 +162,7 @@ class ChunkStore(StoreIndex):
         items: Iterable[tuple[bytes, ChunkMemory]],
         nothing: T,
         work: Callable[
-            [Shard, Sequence[tuple[bytes, object]]], Awaitable[Sequence[T | UGDSError]]
+            [Shard, Sequence[tuple[bytes, object]]], Awaitable[list[T | UGDSError]]
         ],
     ) -> list[T | UGDSError]:
         """Let each device do its part, all at the same time."""
@@ -172,9 +172,7 @@ class ChunkStore(StoreIndex):
             if nothing is False:  # of gets the index knows which keys there may be
                 for key, _ in whole:
                     self._checked(key)
-            else:
-                self._are_keys([key for key, _ in whole])
-            return told(list(await work(shards[0], whole)))
+            return await work(shards[0], whole)
         parts: dict[int, list[int]] = {}
         for index, (key, _) in enumerate(whole):
             self._checked(key)
@@ -188,11 +186,11 @@ class ChunkStore(StoreIndex):
 
         if len(parts) == 1:
             await run(*next(iter(parts.items())))
-            return told(results)
+            return results
         async with anyio.create_task_group() as tasks:
             for number, mine in parts.items():
                 tasks.start_soon(run, number, mine)
-        return told(results)
+        return results
 
     async def delete(self, key: bytes, *, timeout_s: float | None = None) -> bool:
         """Delete a chunk; False: it was not there.
@@ -212,7 +210,9 @@ class ChunkStore(StoreIndex):
         clock = self._here(timeout_s)
         results: list[bool | ChunkPinnedError] = []
         tickets: dict[int, tuple[Shard, int]] = {}
-        for key in self._are_keys(list(keys)):
+        asked = list(keys)
+        check_keys(asked)
+        for key in asked:
             shard = self._shard(key)
             slot = shard.slots.index.get(key)
             if slot is None:
