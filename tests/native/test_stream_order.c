@@ -2,6 +2,7 @@
 /* Transfers in stream order that succeed: what moves, in which order, at which cost, and how many streams may wait. */
 #include <sched.h>
 
+#include "stopwatch.h"
 #include "stream_rig.h"
 
 static bool read_back(struct rig *r, uint64_t offset, uint64_t nbytes, uint64_t seed)
@@ -217,18 +218,19 @@ static void overlap(struct rig *r)
 				   .delay_ns = 30 * MS };
 	int id = ugds_fault_add(r->f.c, &slow);
 	struct gated g[8];
-	uint64_t token[8], start, took;
+	uint64_t token[8];
+	struct stopwatch w;
 	bool good = true;
 
 	for (uint32_t i = 0; i < 8; i++)
 		g[i] = gated_open(r);
-	start = rig_now();
+	w = stopwatch_start();
 	for (uint32_t i = 0; i < 8; i++)
 		token[i] = put(r, g[i], item(r, UGDS_OP_READ, i * 64 * KIB, 64 * KIB, 0));
 	for (uint32_t i = 0; i < 8; i++)
 		good &= ended(r, g[i], token[i]).result == 64 * (int64_t)KIB;
-	took = rig_now() - start;
-	ok(good && took < 160 * MS, "8 streams of 30 ms of I/O each overlap: %.1f ms", (double)took / MS);
+	ok(good && stopwatch_ours(&w) < 160 * MS, "8 streams of 30 ms of I/O each overlap: %.1f ms",
+	   (double)stopwatch_elapsed(&w) / MS);
 	for (uint32_t i = 0; i < 8; i++)
 		gated_close(g[i]);
 	ugds_fault_clear(r->f.c, id);
