@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from asyncio import _get_running_loop, current_task
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, cast
 
@@ -45,11 +46,16 @@ class _TrioSignal:
 
 
 def _runs_on() -> bool:
-    """Whether a trio task runs here, and is not to stop at its next checkpoint."""
+    """Whether a trio task runs here, and is not to stop at its next checkpoint.
+
+    Not where it runs a loop of asyncio, whose task this is then.
+    """
     try:
-        return trio.current_effective_deadline() > CANCELLED
+        if trio.current_effective_deadline() == CANCELLED:
+            return False
     except RuntimeError:
         return False
+    return _get_running_loop() is None or current_task() is None
 
 
 class TrioHome(Home):
