@@ -105,6 +105,16 @@ def test_processor_time_without_the_device() -> None:
     assert device_clocks() == ()
 
 
+def test_processor_time_is_looked_at_again_where_the_device_went_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In the first look 70 ms go by: what the device had of them is not the process's.
+    device = iter([0, 70_000_000, 70_000_100, 70_001_100])
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: next(device))
+    monkeypatch.setattr(time, "process_time_ns", lambda: 100_000_000)
+    assert processor_ns((1,)) == 100_000_000 - 70_000_600
+
+
 def test_labels_say_what_the_figures_are_of() -> None:
     assert "over the page cache" in label("emu", "aiougds emulated", FILE)
     assert "over memory" in label("emu", "aiougds", Place(address="emu:?size=1MiB"))
