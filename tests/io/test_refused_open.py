@@ -141,7 +141,7 @@ async def test_sizes_of_existing_files(world: World, tmp_path: Path) -> None:
     )
     path.write_bytes(b"")
     for address in (f"emu:{path}", f"emu:{path}?size=1MiB"):
-        await refuse(world, address, AddressError, "is empty, .*; remove the file")
+        await refuse(world, address, AddressError, "is empty, .*; remove it")
     assert path.read_bytes() == b""
 
 
