@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from aiougds._errors import ClosedError, WrongLoopError
@@ -48,30 +48,42 @@ class LoopThread(Generic[Thing]):
 
     def post(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         """Have a coroutine run on the loop, from any thread. It must not raise."""
-        with self._lock:
-            if self._closing:
-                raise ClosedError(f"{self._thread.name} is closed")
-            self._loop.call_soon_threadsafe(self._start, work)
+        self._soon(lambda: self._start(work))
 
     def call(self, work: Callable[[], Coroutine[object, object, Result]]) -> Result:
-        """Run a coroutine on the loop, and wait for its result in this thread."""
+        """Run a coroutine on the loop, and wait for its result in this thread.
+
+        What interrupts the wait, the handler of a signal, cancels it, and is raised
+        when it has ended.
+        """
         if threading.current_thread() is self._thread:
             raise WrongLoopError(
                 f"{self._thread.name} would wait for itself: call this from a thread "
                 "that is not the loop's"
             )
         done: Future[Result] = Future()
+        tasks: list[asyncio.Task[Result]] = []
 
-        async def run() -> None:
-            try:
-                done.set_result(await work())
-            except BaseException as error:
-                done.set_exception(error)
-                if not isinstance(error, Exception):
-                    raise
+        def begin() -> None:
+            task = self._start(work)
+            tasks.append(task)
+            task.add_done_callback(lambda ended: _tell(ended, done))
 
-        self.post(run)
-        return done.result()
+        self._soon(begin)
+        try:
+            return done.result()
+        except BaseException:
+            if not done.done():
+                # In this order: it has begun by then.
+                self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+                wait((done,))
+            raise
+
+    def _soon(self, work: Callable[[], object]) -> None:
+        with self._lock:
+            if self._closing or not self._thread.is_alive():  # or in a fork's child
+                raise ClosedError(f"{self._thread.name} is closed")
+            self._loop.call_soon_threadsafe(work)
 
     def close(self) -> None:
         """Let posted work end, leave what was entered, and end the thread."""
@@ -83,10 +95,13 @@ class LoopThread(Generic[Thing]):
         self._thread.join()
         self._ended.result()
 
-    def _start(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    def _start(
+        self, work: Callable[[], Coroutine[object, object, Result]]
+    ) -> asyncio.Task[Result]:
         task = self._loop.create_task(work())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _run(self) -> None:
         with _Ending(self), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -108,6 +123,16 @@ class LoopThread(Generic[Thing]):
             await self._stop.wait()
             while self._tasks:
                 await asyncio.wait(self._tasks)
+
+
+def _tell(ended: asyncio.Task[Result], done: Future[Result]) -> None:
+    """Have whoever waits in a thread see how a task ended."""
+    if ended.cancelled():
+        done.set_exception(CancelledError())
+    elif (error := ended.exception()) is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(ended.result())
 
 
 class _Ending:

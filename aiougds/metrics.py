@@ -3,10 +3,12 @@
 .. code-block:: python
 
     from prometheus_client import REGISTRY, start_http_server
-    from aiougds.metrics import ControllerCollector
+    from aiougds.metrics import ControllerCollector, StoreCollector
 
     REGISTRY.register(ControllerCollector())
     start_http_server(9090)
+
+``StoreCollector({"kv": store})`` does the same for chunk stores.
 
 Names and units are as the Prometheus conventions want them: ``aiougds_`` before each,
 base units, ``_total`` behind what only rises.
@@ -39,7 +41,8 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Protocol
 
     from prometheus_client.core import Metric
 
@@ -47,8 +50,21 @@ if TYPE_CHECKING:
     from aiougds._device import Device
     from aiougds._stats import Statistics
     from aiougds._tallies import LatencyHistogram
+    from aiougds.store import Capacity, StoreStatistics
 
-__all__ = ["ControllerCollector"]
+    class AnyStore(Protocol):
+        """A chunk store, awaitable or blocking."""
+
+        @property
+        def closed(self) -> bool: ...
+        @property
+        def broken(self) -> str | None: ...
+        @property
+        def capacity(self) -> Capacity: ...
+        def statistics(self) -> StoreStatistics: ...
+
+
+__all__ = ["ControllerCollector", "StoreCollector"]
 
 LABELS: Final = ("controller",)
 KINDS: Final = ("controller", "command", "io_class")
@@ -78,6 +94,36 @@ GAUGES: Final = {
     "mappings": ("mappings", "Memory mapped for the device"),
     "channels": ("channels", "Event loops and threads that use it"),
 }
+STORE: Final = ("store",)
+STORE_COUNTERS: Final = {
+    "puts": ("puts", "Chunks written"),
+    "puts_present": ("puts_present", "Puts that found their key there"),
+    "put_bytes": ("put_bytes", "Bytes of chunks written"),
+    "gets": ("gets", "Chunks asked for"),
+    "hits": ("hits", "Of these, found and read"),
+    "misses": ("misses", "Of these, not there"),
+    "get_bytes": ("get_bytes", "Bytes that gets read"),
+    "deletes": ("deletes", "Chunks deleted"),
+    "evictions": ("evictions", "Chunks that went to make room"),
+    "corrupt": ("corrupt_chunks", "Chunks dropped because their bytes were wrong"),
+    "waits": ("waits", "Waits of puts because nothing could make room"),
+    "unregistered": ("unregistered", "Operations that registered memory for the call"),
+    "tail_bytes": ("tail_bytes", "Bytes copied of ends that are no whole block"),
+    "commits": ("commits", "Writes of the journal"),
+    "journal_blocks": ("journal_blocks", "Blocks that these wrote"),
+    "checkpoints": ("checkpoints", "Checkpoints written"),
+}
+STORE_GAUGES: Final = {
+    "chunks": ("chunks", "Chunks that are there"),
+    "pinned": ("pinned_chunks", "Of these, pinned"),
+    "recovery_s": ("recovery_seconds", "What reading the index took"),
+}
+ROOM: Final = {
+    "bytes": ("capacity_bytes", "Room, if every chunk filled its slot"),
+    "used_bytes": ("used_bytes", "Bytes of the chunks that are there"),
+    "slots": ("slots", "Chunks that there is room for"),
+    "free_slots": ("free_slots", "Slots without a chunk"),
+}
 
 
 class ControllerCollector(Collector):
@@ -102,6 +148,47 @@ class ControllerCollector(Collector):
         yield from _infos(devices)
         yield from _counters(seen)
         yield from _commands(seen)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: registering reads no statistics."""
+        return ()
+
+
+class StoreCollector(Collector):
+    """Reads the statistics of chunk stores when it is scraped.
+
+    ``stores`` are open stores by the name that their label ``store`` gets; one that
+    was closed is left out. Reading waits for nothing, and may be done on any thread.
+    """
+
+    def __init__(self, stores: Mapping[str, AnyStore]) -> None:
+        self._stores = dict(stores)
+
+    def __repr__(self) -> str:
+        return f"<StoreCollector of {', '.join(self._stores) or 'none'}>"
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metric families of this moment."""
+        there = [(name, one) for name, one in self._stores.items() if not one.closed]
+        counted = [(name, one.statistics()) for name, one in there]
+        room = [(name, one.capacity) for name, one in there]
+        for field, (name, words) in STORE_COUNTERS.items():
+            counter = CounterMetricFamily(f"aiougds_store_{name}", words, labels=STORE)
+            for label, stats in counted:
+                counter.add_metric([label], getattr(stats, field))
+            yield counter
+        for fields, seen in ((STORE_GAUGES, counted), (ROOM, room)):
+            for field, (name, words) in fields.items():
+                gauge = GaugeMetricFamily(f"aiougds_store_{name}", words, labels=STORE)
+                for label, one in seen:
+                    gauge.add_metric([label], getattr(one, field))
+                yield gauge
+        broken = GaugeMetricFamily(
+            "aiougds_store_broken", "1: nothing can be put any more", labels=STORE
+        )
+        for label, store in there:
+            broken.add_metric([label], store.broken is not None)
+        yield broken
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: registering reads no statistics."""

@@ -18,7 +18,8 @@ import aiougds.blocking
 ROOT = Path(__file__).parent.parent
 PUBLIC = (
     "aiougds", "aiougds.blocking", "aiougds.lowlevel", "aiougds.metrics",
-    "aiougds.store", "aiougds.telemetry", "aiougds.testing",
+    "aiougds.store", "aiougds.store.blocking", "aiougds.telemetry",
+    "aiougds.testing",
 )  # fmt: skip
 INCLUDE = ROOT / "native" / "include"
 STUB = ROOT / "aiougds" / "_native.pyi"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
 from aiougds._completion import current_home
 from aiougds._errors import OptionError, ReadOnlyError
@@ -67,6 +67,21 @@ class DeviceInfo(NamedTuple):
     """Of each of the two regions."""
     classes: tuple[Place, ...]
     """Slots of each size: the longest chunk, what they take, where, how many."""
+
+
+class StoreKeywords(TypedDict, total=False):
+    """Keywords of :func:`open`."""
+
+    create: Layout | None
+    serial: str | None
+    eviction: Eviction | None
+    high: float
+    low: float
+    checksum: Checksum | None
+    flush: Flush
+    put_class: IoClass | None
+    get_class: IoClass | None
+    open_options: OpenKeywords | None
 
 
 class _How(NamedTuple):

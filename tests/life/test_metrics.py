@@ -14,8 +14,8 @@ from opentelemetry.trace import SpanKind
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aiougds import MediaError, Namespace, telemetry
-from aiougds.metrics import ControllerCollector
+from aiougds import MediaError, Namespace, store, telemetry
+from aiougds.metrics import ControllerCollector, StoreCollector
 from aiougds.testing import Fault, inject
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few]
@@ -63,6 +63,46 @@ async def test_metrics(live: Live) -> None:
         assert seen["aiougds_controller_state", "live"] == 1
         assert seen["aiougds_controller_state", "wedged"] == 0
     assert not [key for key in scrape(registry) if key[0].startswith(took)]
+
+
+async def test_metrics_of_stores(live: Live) -> None:
+    registry = CollectorRegistry()
+    layout = store.Layout(slot_bytes=4 * BLOCK)
+    async with live() as ns:
+        async with store.open([ns], create=layout) as chunks:
+            registry.register(StoreCollector({"kv": chunks}))
+            await chunks.put(b"a", bytes(5000))
+            await chunks.get(b"a", bytearray(5000))
+            with pytest.raises(store.ChunkNotFoundError):
+                await chunks.get(b"b", bytearray(5000))
+            chunks.pin(b"a")
+            seen = scrape(registry)
+            room = chunks.capacity
+            assert {
+                name.removeprefix("aiougds_store_"): value
+                for (name, label), value in seen.items()
+                if value and label == "kv" and not name.endswith("recovery_seconds")
+            } == {
+                "puts_total": 1,
+                "put_bytes_total": 5000,
+                "gets_total": 2,
+                "hits_total": 1,
+                "misses_total": 1,
+                "get_bytes_total": 5000,
+                "unregistered_total": 2,
+                "tail_bytes_total": 2 * (5000 % BLOCK),
+                "commits_total": 1,
+                "journal_blocks_total": 1,
+                "chunks": 1,
+                "pinned_chunks": 1,
+                "capacity_bytes": room.bytes,
+                "used_bytes": 5000,
+                "slots": room.slots,
+                "free_slots": room.slots - 1,
+            }
+            assert seen["aiougds_store_broken", "kv"] == 0
+            assert seen["aiougds_store_corrupt_chunks_total", "kv"] == 0
+        assert not scrape(registry)
 
 
 async def test_of_all_that_are_open(live: Live) -> None:
