@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from documents.pages import ROOT, documents
@@ -12,6 +13,8 @@ from documents.pages import ROOT, documents
 pytestmark = pytest.mark.once
 
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+HOST = r"([a-z0-9-]+\.)+[a-z]{2,}"
 
 
 def without_code(text: str) -> str:
@@ -51,6 +54,46 @@ def broken(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("path", documents(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     assert list(broken(path)) == []
+
+
+def external(path: Path) -> list[tuple[str, str]]:
+    text = without_code(path.read_text(encoding="utf-8"))
+    return re.findall(r"\]\(((?:https?|mailto):[^)]*)\)|<(https?:[^>]*)>", text)
+
+
+def malformed(url: str) -> bool:
+    """Whether no machine could be asked for it; plain http: is nobody's any more."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return True
+    plain = bool(re.fullmatch(r"[!-~]+", url)) and url[-1] not in ".,;:"
+    return not (plain and parts.scheme == "https" and re.fullmatch(HOST, host))
+
+
+def test_links_to_other_machines_are_well_formed() -> None:
+    """Whether something is there is asked by ``nox -s docs -- links`` only."""
+    found = [
+        url for path in documents() for both in external(path) for url in both if url
+    ]
+    assert len(found) >= 3
+    assert [url for url in found if malformed(url)] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://semver.org/",
+        "https://semver/",
+        "https://semver.org/ ",
+        "https://semver.org/.",
+        "https://[semver.org/",
+    ],
+)
+def test_a_malformed_link_is_found(url: str) -> None:
+    assert malformed(url)
+    assert not malformed("https://semver.org/spec.html#1")
 
 
 def test_there_are_links() -> None:
