@@ -172,6 +172,7 @@ def test_what_is_held_is_not_swept(runtime: Path) -> None:
     assert not other.exists()
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 async def test_a_child_leaves_it_alone(runtime: Path, live: Live) -> None:
     async with live() as ns, ns.allocate(BLOCK) as reg:
         pid = os.fork()
