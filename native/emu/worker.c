@@ -14,6 +14,7 @@
 
 #define MAX_HOLD (2 * EMU_IOV_MAX)
 #define TIMERS_PER_PASS 32
+#define TIMED_BYTES (64u << 10) /* then it looks for new commands, whose time runs from then on */
 #define WARM_BYTES (256u << 10) /* of a command that is one of several, as a rule */
 
 /* What one thread needs, in one piece. */
@@ -114,6 +115,7 @@ static bool run_timers(struct emu_actor *a)
 {
 	struct emu_ctrl *e = a->e;
 	int64_t due = atomic_load_explicit(&e->next_due, memory_order_relaxed);
+	uint64_t bytes = 0;
 	struct emu_cmd c;
 	uint32_t n = 0;
 
@@ -121,7 +123,7 @@ static bool run_timers(struct emu_actor *a)
 		return false;
 	if (unlikely(atomic_load_explicit(&e->irq.due, memory_order_relaxed) != INT64_MAX))
 		n += emu_coalesce_expire(e, now_ns());
-	while (n < TIMERS_PER_PASS && emu_wait_pop(e, now_ns(), &c)) {
+	while (n < TIMERS_PER_PASS && bytes < TIMED_BYTES && emu_wait_pop(e, now_ns(), &c)) {
 		/* it may take its time on a file: others see to what else is due */
 		if (!e->nodata && atomic_load_explicit(&e->sleepers, memory_order_relaxed) &&
 		    (emu_work_pending(a) || emu_far_any(e)))
@@ -131,6 +133,7 @@ static bool run_timers(struct emu_actor *a)
 		emu_actor_release(a);
 		emu_signal(a);
 		emu_count_put(&c.sq->busy, 1);
+		bytes += e->nodata ? 0 : emu_io_bytes(e, &c.sqe);
 		n++;
 	}
 	return n;

@@ -12,14 +12,16 @@ from typing import Any
 import anyio
 import pytest
 from helpers.model import PAGE
-from helpers.world import KIB, Opened, World
+from helpers.world import KIB, MIB, Opened, World
 
 import aiougds
+from aiougds import testing
 
 # One command at a time at the device, and few in the queue: the rest waits in ours.
 EMU = {"namespaces": "1:4MiB,2:4MiB,3:4MiB", "latency": "1ms", "channels": 1}
 OPTIONS: dict[str, Any] = {"queues": 2, "depth": 8, "mode": "interrupt"}
 MANY, FEW = 400, 20
+LONG = "emu:?size=36MiB&threads=1&step=0&mdts=8"  # commands of 1 MiB
 pytestmark = pytest.mark.few
 
 
@@ -154,3 +156,38 @@ def test_of_loops_that_share_a_queue_pair(
         later = loop_of_its_own(second)
         loop_of_its_own(first).join()
         assert counts[0] <= 2 * few + 3 * 8 + 40
+
+
+def test_a_simulated_device_looks_for_commands_between_long_ones() -> None:
+    """What is due does not keep it from new ones, whose time runs from then on."""
+
+    async def overtaken() -> bool:
+        ended: list[str] = []
+        async with (
+            aiougds.open(LONG, scheduling="fifo", mode="interrupt") as ns,
+            ns.allocate(MIB) as reg,
+            ns.allocate(PAGE) as small,
+        ):
+            held = testing.inject(ns, testing.Fault.hold("write"))
+
+            async def write(index: int) -> None:
+                await ns.write(reg, offset=index * MIB)
+                ended.append("write")
+
+            async with asyncio.TaskGroup() as group:
+                for index in range(24):
+                    group.create_task(write(index))
+                while held.hits < 24:
+                    await asyncio.sleep(0.001)
+                held.clear()
+                await ns.read(small, offset=32 * MIB)
+                ended.append("read")
+        return ended.index("read") < 16
+
+    async def ever() -> bool:
+        for _ in range(30):  # a busy machine may have us come too late
+            if await overtaken():
+                return True
+        return False
+
+    assert asyncio.run(ever())
