@@ -27,8 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import aiougds
 from aiougds.testing import Fault, counters, inject
 
-CHUNK = 16 << 10
-BLOCK = 16
+CHUNK, BLOCK = 16 << 10, 16
 SLOW = "emu:?size=16MiB&latency=300us&jitter=300us"
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -181,9 +180,7 @@ async def client_of(kv: ModuleType, port: int, prompt: str, kind: str) -> str:
 
 async def load(kv: ModuleType) -> None:
     kinds = ["stay"] * 6 + ["leave"] * 2 + ["leave in the middle"] + ["hurry"]
-    # a busy machine takes longer for four hundred than a service would let them wait
-    slow = serving(kv, deadline_s=100.0)
-    async with slow as here, asyncio.TaskGroup() as clients:
+    async with serving(kv, deadline_s=100.0) as here, asyncio.TaskGroup() as clients:
         tasks = [
             clients.create_task(client_of(kv, here.port, prompt, kinds[i % len(kinds)]))
             for i, prompt in enumerate(prompts(400))
