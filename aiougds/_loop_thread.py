@@ -22,8 +22,9 @@ class LoopThread(Generic[Thing]):
     """What a loop owns, and the loop: made, used and closed from other threads.
 
     ``opened`` is entered on the loop; the constructor returns when it is, or raises
-    what entering it raised. Closing waits for the tasks that were posted, then leaves
-    it. The thread does not keep the process alive.
+    what entering it raised. Interrupted, by the handler of a signal, it closes first.
+    Closing waits for the tasks that were posted, then leaves it; in the child of a fork
+    it does nothing. The thread does not keep the process alive.
     """
 
     def __init__(
@@ -38,8 +39,13 @@ class LoopThread(Generic[Thing]):
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-        self.thing: Thing = self._ready.result()
+        try:
+            self._thread.start()
+            self.thing: Thing = self._ready.result()
+        except BaseException:
+            if not self._ready.cancel():  # it has begun
+                self.close()
+            raise
 
     @property
     def alive(self) -> bool:
@@ -80,13 +86,18 @@ class LoopThread(Generic[Thing]):
             raise
 
     def _soon(self, work: Callable[[], object]) -> None:
-        with self._lock:
-            if self._closing or not self._thread.is_alive():  # or in a fork's child
-                raise ClosedError(f"{self._thread.name} is closed")
-            self._loop.call_soon_threadsafe(work)
+        # In a fork's child the lock may be held by nobody.
+        if self._thread.is_alive():
+            with self._lock:
+                if not self._closing:
+                    self._loop.call_soon_threadsafe(work)
+                    return
+        raise ClosedError(f"{self._thread.name} is closed")
 
     def close(self) -> None:
         """Let posted work end, leave what was entered, and end the thread."""
+        if not self._thread.is_alive() and not self._ended.done():
+            return  # a fork's child: thread and loop are the parent's
         with self._lock:
             first = not self._closing
             self._closing = True
@@ -118,6 +129,8 @@ class LoopThread(Generic[Thing]):
             self._ended.set_exception(error)
 
     async def _serve(self) -> None:
+        if not self._ready.set_running_or_notify_cancel():
+            return  # nobody wants it any more
         async with self._opened() as thing:
             self._ready.set_result(thing)
             await self._stop.wait()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -90,6 +92,40 @@ def test_an_error_of_closing_is_raised_by_close() -> None:
     thread = LoopThread(opened, name="test")
     with pytest.raises(OSError, match="not closed"):
         thread.close()
+
+
+def test_an_interrupted_constructor_leaves_what_was_entered() -> None:
+    steps = Steps()
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        async with steps.opened():
+            os.kill(os.getpid(), signal.SIGINT)  # its handler runs in the main thread
+            await asyncio.sleep(0.2)
+            steps.append("entered")
+            yield
+
+    with pytest.raises(KeyboardInterrupt):
+        LoopThread(opened, name="interrupted")
+    assert steps == ["in", "entered", "out"]
+    assert "interrupted" not in [one.name for one in threading.enumerate()]
+
+
+def test_a_child_of_a_fork_closes_nothing() -> None:
+    steps = Steps()
+    thread = LoopThread(steps.opened, name="test")
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # ends it where it waits for the thread
+        try:
+            thread.close()
+        finally:
+            os._exit(0 if steps == ["in"] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert thread.alive
+    thread.close()
+    assert steps == ["in", "out"]
 
 
 def test_waiting_for_itself_is_refused() -> None:
