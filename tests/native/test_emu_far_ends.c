@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Far memory, and what ends while copies run: mappings, queues, the controller. Back-pressure; many commands at once. */
+#include "emu/internal.h"
 #include "far_rig.h"
 
 #define MIB (1u << 20)
@@ -123,7 +124,7 @@ static void back_pressure(void)
 struct call {
 	struct rig *r;
 	pthread_t thread;
-	_Atomic bool over;
+	_Atomic bool begun, over;
 	uint32_t what;
 };
 
@@ -133,6 +134,7 @@ static void *call_main(void *arg)
 {
 	struct call *c = arg;
 
+	atomic_store(&c->begun, true);
 	if (c->what == UNMAP)
 		dma_unmap(&c->r->h, &c->r->d);
 	else if (c->what == DISABLE)
@@ -143,6 +145,18 @@ static void *call_main(void *arg)
 		emu_stop_dma(c->r->h.e);
 	atomic_store(&c->over, true);
 	return NULL;
+}
+
+/* What it is to stop has to have met it before the copies go on. */
+static bool has_begun(struct call *c)
+{
+	struct emu_ctrl *e = c->r->h.e;
+
+	if (c->what == DISABLE)
+		return atomic_load(&e->halted);
+	if (c->what == STOP)
+		return atomic_load(&e->io.off);
+	return atomic_load(&c->begun);
 }
 
 static const char *const names[] = { "unmapping", "disabling", "deleting the queue", "stopping DMA" };
@@ -165,6 +179,8 @@ static void ends(uint32_t what, uint8_t op, size_t n, uint32_t nr, uint16_t thre
 	while (!far_busy(&r.f))
 		sched_yield();
 	pthread_create(&call.thread, NULL, call_main, &call);
+	while (!has_begun(&call))
+		sched_yield();
 	usleep(20000);
 	ok(!atomic_load(&call.over), "%s waits for copies (opcode %u, %zu bytes)", names[what], op, n);
 	/* what had not begun meets no mapping, or no queue */
