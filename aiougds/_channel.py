@@ -11,12 +11,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from errno import EBUSY, EHOSTDOWN
+from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from aiougds._errors import ClosedError, UGDSError
 from aiougds._ffi import OP_NAMES, ffi, lib, records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from aiougds._device import Device
     from aiougds._ffi import CData, Record
     from aiougds._home import Home
@@ -25,6 +29,7 @@ REAP: Final = 256
 SMALL: Final = 128  # capacity of the batches that quick calls take
 FAIRNESS: Final = 64  # inline completions before the loop gets a turn
 TRACED: Final = lib.UGDS_TRACED
+_one: Final = Struct("=4q").unpack_from  # a completion, in half the time of tolist()
 NOTICE: Final = 0xFF  # where an opcode is: a batch has reached what was waited for
 MODES: Final = {
     "adaptive": lib.UGDS_MODE_ADAPTIVE,
@@ -91,7 +96,7 @@ class Channel:
         self._out, self._words = records(REAP)
         self.targets: dict[int, int] = {}  # by a batch's token: how many are awaited
         self.fd = lib.ugds_chan_fd(self.ptr)
-        home.watch(self.fd, self.reap)
+        home.watch(self.fd, partial(self._reap, home.dispatch_woken))
         home.channels[id(device)] = self
 
     def follow(self) -> None:
@@ -107,16 +112,22 @@ class Channel:
 
     def reap(self) -> None:
         """Take all that has completed and wake who waits for it."""
+        self._reap(self.home.dispatch)
+
+    def _reap(self, dispatch: Callable[[Channel, Sequence[int]], None]) -> None:
         count = REAP
         while count == REAP and not self.closed:
             count = lib.ugds_reap(self.ptr, self._out, REAP)
             if count > REAP:  # somebody wants to know what becomes of each
                 count -= TRACED
-                words = self._words[: 4 * count].tolist()
-                self.home.dispatch_traced(self, words, self.mark)
+                marked = self._words[: 4 * count].tolist()
+                self.home.dispatch_traced(self, marked, self.mark)
                 self._words[0] = 0
             elif count > 0:
-                self.home.dispatch(self, self._words[: 4 * count].tolist())
+                words = self._words
+                dispatch(
+                    self, _one(words) if count == 1 else words[: 4 * count].tolist()
+                )
                 self._words[0] = 0
         device = self.device
         if device.observers or device.limbo:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from aiougds._ffi import Record, lib
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aiougds._ffi import CData
 
@@ -129,7 +129,7 @@ class Home:
     def wake(self, parked: list[object]) -> None:
         """Wake all that wait there; in this home's own thread."""
 
-    def dispatch(self, line: Line, words: list[int]) -> None:
+    def dispatch(self, line: Line, words: Sequence[int]) -> None:
         """Hand completions to their waiters."""
         pop = line.waiters.pop
         it = iter(words)
@@ -147,6 +147,10 @@ class Home:
                 # not resolved has to be found again.
                 self.resolve(entry[0], record)
                 pop(record.token, None)
+
+    def dispatch_woken(self, line: Line, words: Sequence[int]) -> None:
+        """As :meth:`dispatch`, in a callback of the loop's own."""
+        self.dispatch(line, words)
 
     def dispatch_traced(
         self, line: Line, words: list[int], mark: Callable[[int, int], None]
