@@ -326,7 +326,10 @@ class Journal:
                     await self._lead(clock)
             # In the leader's place: nobody else writes a checkpoint meanwhile.
             self.busy = self.closed = True
-            if self.head > self.checkpoints.last.replay_from:
+            if (
+                await self._owner.aged()
+                or self.head > self.checkpoints.last.replay_from
+            ):
                 await self._checkpoint(clock)
         finally:
             self.closed = True

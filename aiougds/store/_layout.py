@@ -12,7 +12,7 @@ from aiougds.store._errors import StoreFormatError
 
 BLOCK: Final = 4096  # of the superblock, the journal, headers: what one write moves
 MAGIC: Final = b"UGDSTORE"
-VERSION: Final = 1
+VERSION: Final = 2
 HEAD_BYTES: Final = 64 << 10  # before the journal
 ALIGN: Final = 64 << 10  # of regions
 PAGE_SLOTS: Final = 512  # slots of a page of a checkpoint

@@ -35,6 +35,10 @@ class Policy(Protocol):
     def restore(self, slots: Iterable[int]) -> None:
         """Begin with these, the oldest first."""
 
+    def order(self) -> list[int]:
+        """Return all slots, the oldest first, as far as there is an order."""
+        ...
+
 
 class LRU:
     """Least recently used."""
@@ -66,6 +70,10 @@ class LRU:
     def restore(self, slots: Iterable[int]) -> None:
         """Begin with these, the oldest first."""
         self._order.update(OrderedDict.fromkeys(slots))
+
+    def order(self) -> list[int]:
+        """Return all slots, the oldest first."""
+        return list(self._order)
 
 
 class ARC:
@@ -154,6 +162,10 @@ class ARC:
         """Begin with these, the oldest first; how often they were used is not known."""
         self._once.update(OrderedDict.fromkeys(slots))
 
+    def order(self) -> list[int]:
+        """Return those used once, then the others, the oldest of each first."""
+        return [*self._once, *self._often]
+
 
 class Never:
     """Nothing goes by itself."""
@@ -178,6 +190,10 @@ class Never:
 
     def restore(self, slots: Iterable[int]) -> None:
         """Nothing depends on it."""
+
+    def order(self) -> list[int]:
+        """Return none: what is noted stays as it is."""
+        return []
 
 
 def make_policy(name: Eviction | None, capacity: int) -> Policy:

@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiougds.store._layout import BLOCK, PAGE_HEAD
+from aiougds.store._slots import NEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,6 +164,7 @@ def replay_block(block: memoryview, records: int, columns: Columns) -> None:
                 columns.lengths[slot] = length
                 columns.sums[slot] = checksum
                 columns.kinds[slot] = kind
+                columns.ages[slot] = NEW
             at += key_bytes
         else:
             _, slot, gen = _DELETE.unpack_from(block, at)
@@ -173,6 +175,14 @@ def replay_block(block: memoryview, records: int, columns: Columns) -> None:
 
 
 # ---- checkpoints ----
+
+_KINDS: Final = bytes(both & 3 for both in range(256))
+_AGES: Final = bytes(both >> 2 for both in range(256))
+
+
+def _both(kinds: bytearray, ages: bytearray) -> bytes:
+    """Return a byte for each: two bits and six."""
+    return bytes([kind | age << 2 for kind, age in zip(kinds, ages, strict=True)])
 
 
 def page(store: bytes, number: int, columns: Columns, first: int, count: int) -> bytes:
@@ -185,7 +195,7 @@ def page(store: bytes, number: int, columns: Columns, first: int, count: int) ->
         columns.lengths[first:last].tobytes(),
         columns.sums[first:last].tobytes(),
         array("H", map(len, keys)).tobytes(),
-        bytes(columns.kinds[first:last]),
+        _both(columns.kinds[first:last], columns.ages[first:last]),
         blob,
     )
     size = PAGE_HEAD + sum(map(len, parts))
@@ -216,7 +226,9 @@ def load_page(
         at += 8 * count
     lengths = array("H", bytes(area[at : at + 2 * count]))
     at += 2 * count
-    columns.kinds[first:last] = area[at : at + count]
+    both = bytes(area[at : at + count])
+    columns.kinds[first:last] = both.translate(_KINDS)
+    columns.ages[first:last] = both.translate(_AGES)
     at += count
     text = bytes(area[at : at + blob])
     columns.keys[first:last] = [

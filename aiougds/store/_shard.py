@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Tell = Callable[[EventKind, list[tuple[bytes, int]]], None]
 
 LOOK_S: Final = 0.02
+NOTED: Final = 8192  # slots whose age is noted in one turn of the loop
 GEN_BITS: Final = 40  # below them the epoch: no generation comes twice
 
 
@@ -270,6 +271,17 @@ class Shard:
                 if pool.waiting:
                     self.disk.home.wake(pool.waiting)
             self._tell("stored", stored)
+
+    async def aged(self) -> bool:
+        """Note the order of use, at the end; False: nothing about it is new."""
+        before = bytes(self.slots.columns.ages)
+        done = 0
+        for count in self.slots.note_ages():
+            done += count
+            if done >= NOTED:
+                done = 0
+                await self.disk.home.breathe()
+        return self.slots.columns.ages != before
 
     # ---- deleting and pinning ----
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiougds.store._policy import make_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aiougds.store._layout import Place, Superblock
     from aiougds.store._policy import Eviction
+
+NEW: Final = 63  # of ages: what was put, or put anew, since they were noted
 
 
 class Columns:
@@ -19,7 +23,7 @@ class Columns:
     the time of a few copies to save and to load.
     """
 
-    __slots__ = ("gens", "keys", "kinds", "lengths", "sums")
+    __slots__ = ("ages", "gens", "keys", "kinds", "lengths", "sums")
 
     def __init__(self, count: int) -> None:
         self.keys = [b""] * count
@@ -27,6 +31,8 @@ class Columns:
         self.lengths = array("Q", bytes(8 * count))
         self.sums = array("Q", bytes(8 * count))
         self.kinds = bytearray(count)
+        # When each was used, at the last end of a store: 0 longest ago; NEW since then.
+        self.ages = bytearray(count)
 
 
 class Pool:
@@ -135,7 +141,20 @@ class Slots:
             pool.used = sum(1 for slot in mine if keys[slot])
             live = [slot for slot in mine if keys[slot]]
             live.sort(key=gens.__getitem__)
+            live.sort(key=self.columns.ages.__getitem__)  # of the same age by gens
             pool.policy.restore(live)
+
+    def note_ages(self) -> Iterator[int]:
+        """Note the order of use, for the next opening; yields slots done each time."""
+        ages = self.columns.ages
+        for pool in self.pools:
+            order = pool.policy.order()
+            step = max(1, -(-len(order) // NEW))
+            for age, first in enumerate(range(0, len(order), step)):
+                part = order[first : first + step]
+                for slot in part:
+                    ages[slot] = age
+                yield len(part)
 
     def _drop_doubles(self) -> None:
         """Keep the newest of two slots with one key."""
@@ -164,6 +183,7 @@ class Slots:
         columns.lengths[slot] = length
         columns.sums[slot] = checksum
         columns.kinds[slot] = kind
+        columns.ages[slot] = NEW
         self.index[key] = slot
         self.used_bytes += length
         self.pool_of(slot).policy.insert(slot, key)

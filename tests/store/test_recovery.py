@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.world import KIB, MIB, World
-from store.tools import LAYOUT, holds, opened, put
+from helpers.world import KIB, MIB, Option, World
+from store.tools import LAYOUT, got, holds, opened, put
 
 import aiougds
 from aiougds import store as st
@@ -285,3 +285,55 @@ def test_killed_under_load(tmp_path: Path, after_s: float) -> None:
 
     assert len(put_keys) > 20
     asyncio.run(look())
+
+
+@pytest.mark.tasks
+@pytest.mark.parametrize("eviction", ["lru", "arc"])
+async def test_what_was_used_last_goes_last_after_a_restart(
+    world: World, tmp_path: Path, eviction: st.Eviction
+) -> None:
+    """The order of use, not that of puts; what is put anew is the newest."""
+    emu: dict[str, Option] = {"size": 4 * MIB}
+    path, keys = tmp_path / "kv", [b"%d" % i for i in range(20)]
+    how: dict[str, Option] = {"eviction": eviction, "high": 1.0, "low": 1.0}
+    async with (
+        world.open(path, emu=emu) as ns,
+        st.open([ns], create=LAYOUT, **how) as chunks,
+    ):
+        for key in keys:
+            await put(chunks, key, 100)
+    for used in (keys[:5], keys[5:8]):  # without a put in between, too
+        async with world.open(path) as ns, st.open([ns], **how) as chunks:
+            for key in used:
+                await got(chunks, key)
+    order = [*keys[8:], *keys[:8]]
+    async with world.open(path) as ns, st.open([ns], **how) as chunks:
+        gone: list[bytes] = []
+        chunks.add_listener(
+            lambda event: gone.extend(
+                key for key, _ in event.items if event.kind == "evicted"
+            )
+        )
+        more = chunks.capacity.free_slots
+        for i in range(more + len(order)):
+            await put(chunks, b"new%d" % i, 100)
+        assert gone == order
+
+
+@pytest.mark.tasks
+async def test_an_order_that_did_not_change_is_not_written_again(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "kv"
+    async with (
+        world.open(path, emu={"size": 4 * MIB}) as ns,
+        st.open([ns], create=LAYOUT) as chunks,
+    ):
+        await put(chunks, b"a", 100)
+        await put(chunks, b"b", 100)
+    async with world.open(path) as ns:
+        for used, more in (((), 0), ((b"b",), 0), ((b"a",), 1)):
+            async with st.open([ns]) as chunks:
+                for key in used:
+                    await got(chunks, key)
+            assert chunks.statistics().checkpoints == more
