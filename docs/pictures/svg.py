@@ -36,6 +36,7 @@ def _style() -> str:
     return (
         f"text{{font:{SIZE}px system-ui,sans-serif}}.strong{{font-weight:600}}"
         ".over{paint-order:stroke;stroke-width:5px;stroke-linejoin:round}"
+        ".wide{stroke-width:11px}"
         ".line{fill:none;stroke-width:1.5}.dashed{stroke-dasharray:5 4}"
         f"{rules(LIGHT)}@media (prefers-color-scheme:dark){{{rules(DARK)}}}"
     )
@@ -98,8 +99,10 @@ class Picture:
             ' marker-end="url(#tip)"/>'
         )
         if text:
-            y = y1 - 6 if y1 == y2 else (y1 + y2) / 2 + 5
-            self.words((x1 + x2) / 2, y, text, at="middle", of="quiet over")
+            level = y1 == y2
+            y = y1 - 6 if level else (y1 + y2) / 2 + 5
+            of = "quiet over" if level else "quiet over wide"  # the line ends for it
+            self.words((x1 + x2) / 2, y, text, at="middle", of=of)
 
     def rule(self, x1: float, y1: float, x2: float, y2: float) -> None:
         """A thin dashed line."""
