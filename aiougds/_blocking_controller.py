@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from aiougds._stats import (
         Capabilities,
         ControllerInfo,
+        ControllerState,
         Quarantined,
-        State,
         Statistics,
     )
     from aiougds._timeline import CommandTimeline
@@ -59,7 +59,7 @@ class ControllerCalls:
         return self._controller.info
 
     @property
-    def state(self) -> State:
+    def state(self) -> ControllerState:
         """``live``, ``resetting``, ``wedged``, ``removed`` or ``closed``."""
         return self._controller.state
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aiougds._options import IoClass, Mode, PolicyName
     from aiougds._pinned import PinnedMemory, RegistrationSlice
     from aiougds._policy import Policy
-    from aiougds._stream_calls import OnError, Order
+    from aiougds._stream_calls import OnError, StreamOrder
     from aiougds._stream_group import StreamGroup
     from aiougds._stream_op import StreamOperation
 
@@ -40,7 +40,7 @@ class StreamCalls:
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
-        order: Order = "memops",
+        order: StreamOrder = "memops",
         status: StatusCell | None = None,
     ) -> StreamOperation:
         """Read when a stream comes to it; as :meth:`aiougds.Namespace.read_on`."""
@@ -73,7 +73,7 @@ class StreamCalls:
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
-        order: Order = "memops",
+        order: StreamOrder = "memops",
         status: StatusCell | None = None,
     ) -> StreamOperation:
         """Write when a stream comes to it; as :meth:`aiougds.Namespace.write_on`."""
@@ -103,7 +103,7 @@ class StreamCalls:
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
-        order: Order = "memops",
+        order: StreamOrder = "memops",
         status: StatusCell | None = None,
     ) -> StreamGroup:
         """Return a set of transfers; as :meth:`aiougds.Namespace.on_stream`."""

@@ -84,6 +84,8 @@ ForeignMemory: TypeAlias = Union[
     tuple[int, int],
     tuple[int, int, GPUDevice],
 ]
+"""What has memory: the buffer protocol, torch, CUDA and numpy array interfaces, DLPack,
+``(ptr, nbytes)``, ``(ptr, nbytes, device)``."""
 
 RuntimeName = Literal["cuda", "hip"]
 # torch on ROCm, and CuPy, say cuda and mean HIP: whoever knows the pointer has it.

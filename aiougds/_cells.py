@@ -106,8 +106,8 @@ class PinnedCell:
 
     __slots__ = ("__weakref__", "_host", "_pool", "_taken", "device")
 
-    typestr: ClassVar[str]
-    words: ClassVar[int]
+    _typestr: ClassVar[str]
+    _words: ClassVar[int]
 
     device: str
     """The GPU whose runtime pinned it, as ``cuda:0``."""
@@ -127,17 +127,12 @@ class PinnedCell:
         return self._taken[1]
 
     @property
-    def host(self) -> CData:
-        """Its address for the engine."""
-        return self._host
-
-    @property
     def __cuda_array_interface__(self) -> dict[str, object]:
         """It as an array of the GPU: ``torch.as_tensor(cell, device="cuda")``."""
         return {
             "version": 3,
-            "shape": (self.words,),
-            "typestr": self.typestr,
+            "shape": (self._words,),
+            "typestr": self._typestr,
             "data": (self.ptr, False),
             "strides": None,
         }
@@ -160,8 +155,8 @@ class Cell(PinnedCell):
 
     __slots__ = ()
 
-    typestr = "<i8"
-    words = 1
+    _typestr = "<i8"
+    _words = 1
 
     def __init__(self, value: int = 0, *, device: GPUDevice = "cuda:0") -> None:
         super().__init__(device)
@@ -201,8 +196,8 @@ class StatusCell(PinnedCell):
 
     __slots__ = ("_again", "_flight", "_lock")
 
-    typestr = "<i4"
-    words = 4
+    _typestr = "<i4"
+    _words = 4
 
     _STATES: ClassVar[dict[int, StreamState]] = {
         DONE: "done",

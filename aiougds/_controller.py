@@ -25,8 +25,8 @@ from aiougds._stats import (
     STATES,
     Capabilities,
     ControllerInfo,
+    ControllerState,
     Quarantined,
-    State,
     Statistics,
     capabilities,
     controller_info,
@@ -139,7 +139,7 @@ class Controller:
         return controller_info(self._device)
 
     @property
-    def state(self) -> State:
+    def state(self) -> ControllerState:
         """``live``, ``resetting``, ``wedged``, ``removed`` or ``closed``."""
         if self._device.ended:
             return "closed"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aiougds._ffi import CData
 
 Placement = Literal["host", "system", "device"]
+"""Of memory: ``device`` is a GPU's, ``system`` a dma-buf that lies in host memory."""
 
 MOST: Final = (1 << 64) - 1
 

@@ -21,6 +21,7 @@ from aiougds._address import (
     parse_kmod,
     split_address,
 )
+from aiougds._coalescing import coalescing
 from aiougds._completion import current_home
 from aiougds._controller import Controller
 from aiougds._device import Device, end_lingering
@@ -33,7 +34,6 @@ from aiougds._namespace import Namespace
 from aiougds._options import PRIORITIES, OpenKeywords, OpenOptions, open_options
 from aiougds._polling import PollingExecutor
 from aiougds._segment import make, none
-from aiougds._stats import coalescing
 from aiougds._unmappable import memlock
 
 if TYPE_CHECKING:

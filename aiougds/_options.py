@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from aiougds._polling import PollingExecutor
 
 Mode = Literal["adaptive", "inline", "interrupt", "poll"]
-Priority = Literal["urgent", "high", "medium", "low"]
+QueuePriority = Literal["urgent", "high", "medium", "low"]
+"""Of queue pairs, where the controller weighs them (QPRIO)."""
 Arbitration = Literal["rr", "wrr", "auto"]
+"""Round robin, weighted round robin, or that where it is offered (CC.AMS)."""
 IoClass = Literal["latency", "normal", "background"]
 PolicyName = Literal["latency", "throughput", "priority", "adaptive"]
 Scheduling = Literal["classes", "fifo"]
+"""``fifo``: large operations go whole, and no class goes first."""
 Edges = Literal["refuse", "bounce"]
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
-PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
+PRIORITIES: Final[tuple[QueuePriority, ...]] = get_args(QueuePriority)
 IO_CLASSES: Final[tuple[IoClass, ...]] = get_args(IoClass)
 POLICIES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
 EDGES: Final[tuple[Edges, ...]] = get_args(Edges)
@@ -62,7 +65,7 @@ class OpenKeywords(TypedDict, total=False):
     shadow_doorbells: bool
     hugepages: bool
     arbitration: Arbitration
-    queue_priority: Priority
+    queue_priority: QueuePriority
     coalesce_commands: int
     coalesce_us: float
     executor: PollingExecutor | None
@@ -179,7 +182,7 @@ class OpenOptions:
     pairs of urgent priority, the background class such of low priority, as far as
     there are enough: with 8 or more.
     """
-    queue_priority: Priority = "medium"
+    queue_priority: QueuePriority = "medium"
     """QPRIO of the queues; means something with ``arbitration="wrr"``."""
     coalesce_commands: int = field(default=1, metadata=_limits(1, 256))
     """Completions of deep queue pairs that share an interrupt; 1: none do.

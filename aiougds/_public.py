@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from aiougds._admin import ErrorLogEntry, SmartLog
 from aiougds._batch import Batch, BatchItem
+from aiougds._buffer import ForeignMemory, GPUDevice
 from aiougds._cells import Cell, StatusCell
 from aiougds._completed import AsCompleted
 from aiougds._controller import Controller
+from aiougds._device_memory import Placement
 from aiougds._errors import (
     AddressError,
     AddressInUseError,
@@ -56,10 +58,12 @@ from aiougds._errors import (
 )
 from aiougds._events import Event, Events
 from aiougds._export import Export, Exporting
+from aiougds._gpu.streams import After, EventLike, StreamLike
 from aiougds._gpu_cache import RegistrationCache
 from aiougds._namespace import Namespace
 from aiougds._open import Opening, open, open_controller  # noqa: A004
 from aiougds._options import (
+    Arbitration,
     Edges,
     IoClass,
     Mode,
@@ -67,22 +71,26 @@ from aiougds._options import (
     OpenOptions,
     PolicyName,
     Preset,
+    QueuePriority,
+    Scheduling,
 )
-from aiougds._pinned import RegistrationSlice
+from aiougds._pinned import OnDevice, PinnedMemory, RegistrationSlice
 from aiougds._policy import Intent, Plan, Policy
 from aiougds._polling import PollingExecutor
 from aiougds._registration import Registration
 from aiougds._stats import (
     Capabilities,
     ControllerInfo,
+    ControllerState,
     PollingThread,
     Quarantined,
     Statistics,
 )
+from aiougds._stream_calls import OnError, StreamOrder
 from aiougds._stream_event import GPUEvent, StreamEvent, gpu_event
 from aiougds._stream_group import StreamGroup
 from aiougds._stream_op import StreamOperation, StreamState
-from aiougds._tallies import LatencyHistogram, QueueStatistics
+from aiougds._tallies import CommandName, LatencyHistogram, QueueStatistics
 from aiougds._timeline import CommandTimeline
 
 __all__ = [
@@ -91,7 +99,9 @@ __all__ = [
     "AddressIsDirectoryError",
     "AddressNotFoundError",
     "AddressPermissionError",
+    "After",
     "AlignmentError",
+    "Arbitration",
     "ArgumentError",
     "ArgumentTypeError",
     "AsCompleted",
@@ -104,21 +114,26 @@ __all__ = [
     "CapabilityError",
     "Cell",
     "ClosedError",
+    "CommandName",
     "CommandTimeline",
     "CompareError",
     "Controller",
     "ControllerBusyError",
     "ControllerInfo",
+    "ControllerState",
     "ControllerWedgedError",
     "DeviceRemovedError",
     "Edges",
     "ErrorLogEntry",
     "Event",
+    "EventLike",
     "Events",
     "Export",
     "Exporting",
+    "ForeignMemory",
     "ForkedError",
     "GPUContextError",
+    "GPUDevice",
     "GPUError",
     "GPUEvent",
     "GPUMemoryError",
@@ -138,6 +153,8 @@ __all__ = [
     "Namespace",
     "NamespaceGoneError",
     "NotMappedError",
+    "OnDevice",
+    "OnError",
     "OpenError",
     "OpenKeywords",
     "OpenOptions",
@@ -147,6 +164,8 @@ __all__ = [
     "OperationWithdrawnError",
     "OptionError",
     "PathError",
+    "PinnedMemory",
+    "Placement",
     "Plan",
     "Policy",
     "PolicyName",
@@ -154,6 +173,7 @@ __all__ = [
     "PollingThread",
     "Preset",
     "Quarantined",
+    "QueuePriority",
     "QueueStatistics",
     "RangeBusyError",
     "RangeError",
@@ -162,12 +182,15 @@ __all__ = [
     "RegistrationBusyError",
     "RegistrationCache",
     "RegistrationSlice",
+    "Scheduling",
     "SmartLog",
     "Statistics",
     "StatusCell",
     "StreamEvent",
     "StreamGroup",
+    "StreamLike",
     "StreamOperation",
+    "StreamOrder",
     "StreamState",
     "UGDSError",
     "WrongGPUError",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
+from aiougds._coalescing import coalescing
 from aiougds._ffi import NULL, ffi, lib, text
-from aiougds._status import status_name
 from aiougds._tallies import (
-    Command,
+    CommandName,
     LatencyHistogram,
     QueueStatistics,
     added,
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from aiougds._ffi import CData
     from aiougds._options import IoClass, Mode
 
-State = Literal["live", "resetting", "wedged", "removed", "closed"]
+ControllerState = Literal["live", "resetting", "wedged", "removed", "closed"]
+"""Of :attr:`Controller.state`."""
 
-STATES: Final[dict[int, State]] = {
+STATES: Final[dict[int, ControllerState]] = {
     lib.UGDS_STATE_LIVE: "live",
     lib.UGDS_STATE_RESETTING: "resetting",
     lib.UGDS_STATE_WEDGED: "wedged",
@@ -293,7 +294,7 @@ class Statistics:
 
     def latency(
         self,
-        command: Command | None = None,
+        command: CommandName | None = None,
         *,
         io_class: IoClass | None = None,
         queue_id: int | None = None,
@@ -327,31 +328,6 @@ class Quarantined:
     """Queue pair of the command."""
     command_id: int
     """Its identifier there (CID)."""
-
-
-class Coalescing(NamedTuple):
-    """Interrupts that completions share."""
-
-    commands: int  # 1: they do not
-    wait_us: float
-    pairs: int
-    reason: str  # why not, if it was asked for
-
-
-def coalescing(device: Device) -> Coalescing:
-    """Read what came of ``coalesce_commands``."""
-    found = ffi.new("struct ugds_coalescing *")
-    lib.ugds_ctrl_coalescing(device.ptr, found)
-    if found.pairs:
-        commands, units = (found.coalesce & 0xFF) + 1, found.coalesce >> 8
-        return Coalescing(commands, 100.0 * units, found.pairs, "")
-    reason = ""
-    if found.status:
-        status = f"{status_name(found.status)} (status {found.status:#x})"
-        reason = f"the controller refused it: {status}"
-    elif device.options.coalesce_commands > 1:
-        reason = "no interrupt vector is for deep queue pairs alone"
-    return Coalescing(1, 0.0, 0, reason)
 
 
 def capabilities(

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from aiougds._stream_op import StreamOperation
 
 OnError = Literal["raise", "stall"]
-Order = Literal["memops", "callback"]
+"""``stall``: after a failure the stream waits for ``resume()`` or ``fail()``."""
+StreamOrder = Literal["memops", "callback"]
+"""How the stream waits: words in memory, or a host function that blocks it."""
 
 READ: Final = lib.UGDS_OP_READ
 WRITE: Final = lib.UGDS_OP_WRITE
@@ -48,7 +50,7 @@ class StreamCalls(NamespaceWindow):
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
-        order: Order = "memops",
+        order: StreamOrder = "memops",
         status: StatusCell | None = None,
     ) -> StreamOperation:
         """Read into ``buf`` when a GPU stream comes to it; the stream waits for that.
@@ -100,7 +102,7 @@ class StreamCalls(NamespaceWindow):
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
-        order: Order = "memops",
+        order: StreamOrder = "memops",
         status: StatusCell | None = None,
     ) -> StreamOperation:
         """Write ``buf`` when a GPU stream comes to it; the stream waits for that.
@@ -131,7 +133,7 @@ class StreamCalls(NamespaceWindow):
         after: After | None = None,
         timeout_s: float | None = None,
         on_error: OnError = "raise",
-        order: Order = "memops",
+        order: StreamOrder = "memops",
         status: StatusCell | None = None,
     ) -> StreamGroup:
         """Return a set of transfers, ordered on a stream as a whole and free inside.

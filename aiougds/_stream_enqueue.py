@@ -98,11 +98,11 @@ def _find(window: Window, item: StreamItem) -> _Found:
     offset_cell = nbytes_cell = NULL
     at, length = 0, place.nbytes
     if isinstance(item.offset, Cell):
-        offset_cell = ffi.cast("uint64_t *", item.offset.host)
+        offset_cell = ffi.cast("uint64_t *", item.offset._host)
     else:
         at = whole(item.offset, "offset")
     if isinstance(item.nbytes, Cell):
-        nbytes_cell = ffi.cast("uint64_t *", item.nbytes.host)
+        nbytes_cell = ffi.cast("uint64_t *", item.nbytes._host)
     elif item.nbytes is not None:
         length = whole(item.nbytes, "nbytes")
     if length > place.nbytes:

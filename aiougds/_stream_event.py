@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from aiougds._blocking_base import run
 from aiougds._completion import current_home
@@ -175,7 +175,7 @@ class StreamEvent:
         return self.handle
 
     @property
-    def runtime(self) -> Runtime:
+    def runtime(self) -> Literal["cuda", "hip"]:
         """``cuda`` or ``hip``."""
         return self._flight.line.runtime
 

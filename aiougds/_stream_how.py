@@ -61,7 +61,7 @@ def native_how(
     if how.timeout_s is not None:
         native.timeout_ns = seconds_to_ns(how.timeout_s)
     if how.status is not None:
-        native.cell = ffi.cast("struct ugds_stream_cell *", how.status.host)
+        native.cell = ffi.cast("struct ugds_stream_cell *", how.status._host)
     handles = [*producers, *(_of(event, runtime) for event in _events(how))]
     events = ffi.new("uint64_t[]", handles)
     if handles:

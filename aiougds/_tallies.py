@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
     from aiougds._options import IoClass
 
-Command = Literal[
+CommandName = Literal[
     "read", "write", "flush", "compare", "write_zeroes", "deallocate", "verify"
 ]
+"""An NVMe command that moves data, as statistics and traces name it."""
 
 MAGIC: Final = b"UGDSTALY"
 VERSION: Final = 1
 ANY: Final = 0xFF
 CLASSES: Final[tuple[IoClass, ...]] = ("normal", "latency", "background")
-COMMANDS: Final[dict[int, Command]] = {
+COMMANDS: Final[dict[int, CommandName]] = {
     0: "flush", 1: "write", 2: "read", 5: "compare",
     8: "write_zeroes", 9: "deallocate", 12: "verify",
 }  # fmt: skip
@@ -67,7 +68,7 @@ class LatencyHistogram:
     """Queue pair."""
     io_class: IoClass | None
     """Class of the operations."""
-    command: Command | None
+    command: CommandName | None
     """Which command."""
     max_bytes: int | None
     """Of one command; the size class below is half of it. None: more than 4 MiB."""
@@ -274,7 +275,7 @@ def added(rows: Iterable[LatencyHistogram]) -> LatencyHistogram:
             buckets[limit] = buckets.get(limit, 0) + count
     queues = {part.queue_id for part in parts}
     classes: set[IoClass | None] = {part.io_class for part in parts}
-    commands: set[Command | None] = {part.command for part in parts}
+    commands: set[CommandName | None] = {part.command for part in parts}
     sizes = {part.max_bytes for part in parts}
     return LatencyHistogram(
         queue_id=queues.pop() if len(queues) == 1 else None,

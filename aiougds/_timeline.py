@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aiougds._options import IoClass
-    from aiougds._tallies import Command
+    from aiougds._tallies import CommandName
 
 UNTIL: Final = 256
 COUNTED: Final = 320
@@ -38,7 +38,7 @@ class CommandTimeline:
     told: only event loops of asyncio tell when a task goes on.
     """
 
-    command: Command | None
+    command: CommandName | None
     """Which command."""
     io_class: IoClass | None
     """Class of its operation."""

@@ -40,6 +40,7 @@ PYTHON_LAYERS = (
         "_gpu",
         "_home",
         "_request",
+        "_coalescing",
         "_stats",
         "_tallies",
         "_timeline",

@@ -105,10 +105,13 @@ StreamLike: TypeAlias = (
     | HasPtr
     | HasHandle
 )
+"""A stream of torch, CuPy, Numba, cuda.core or hip-python, or a raw handle."""
 EventLike: TypeAlias = (
     SupportsInt | ctypes.c_void_p | TorchEvent | HasPtr | HasHandle | OurEvent
 )
+"""An event of those libraries, a raw handle, or an operation's ``event``."""
 After: TypeAlias = EventLike | Sequence[EventLike]
+"""What comes first: an event, an operation, or several."""
 
 
 def stream_of(obj: object) -> StreamHandle:

@@ -29,9 +29,11 @@ from aiougds.store._errors import (
     StoreFormatError,
     StoreFullError,
 )
+from aiougds.store._index import StoreListener
 from aiougds.store._layout import Layout, Place, SlotClass
 from aiougds.store._open import (
     DeviceInfo,
+    Devices,
     Flush,
     StoreInfo,
     format,  # noqa: A004
@@ -46,7 +48,7 @@ from aiougds.store._statistics import (
     StoreEvent,
     StoreStatistics,
 )
-from aiougds.store._store import ChunkStore
+from aiougds.store._store import ChunkMemory, ChunkStore
 
 __all__ = [
     "Capacity",
@@ -54,11 +56,13 @@ __all__ = [
     "Checksum",
     "ChunkCorruptError",
     "ChunkInfo",
+    "ChunkMemory",
     "ChunkNotFoundError",
     "ChunkPinnedError",
     "ChunkStore",
     "ChunkTooLargeError",
     "DeviceInfo",
+    "Devices",
     "EventKind",
     "Eviction",
     "Flush",
@@ -72,6 +76,7 @@ __all__ = [
     "StoreFormatError",
     "StoreFullError",
     "StoreInfo",
+    "StoreListener",
     "StoreStatistics",
     "check",
     "format",
@@ -80,5 +85,5 @@ __all__ = [
 ]
 
 for _value in [globals()[name] for name in __all__]:
-    if hasattr(_value, "__qualname__"):
+    if isinstance(_value, type) or hasattr(_value, "__code__"):
         _value.__module__ = __name__

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiougds._errors import RangeError
 from aiougds._transfer import whole
@@ -21,12 +22,13 @@ from aiougds.store._statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from aiougds.store._shard import Shard
     from aiougds.store._statistics import EventKind
 
-    Listener = Callable[[StoreEvent], object]
+StoreListener: TypeAlias = Callable[[StoreEvent], object]
+"""What is called with each event, on the store's loop."""
 
 _log: Final = logging.getLogger("aiougds.store")
 
@@ -38,7 +40,7 @@ class StoreIndex:
 
     def __init__(self, took_s: float) -> None:
         self._shards: list[Shard] = []
-        self._listeners: list[Listener] = []
+        self._listeners: list[StoreListener] = []
         self._took_s = took_s
         self._key_bytes = 0
 
@@ -159,7 +161,7 @@ class StoreIndex:
 
     # ---- listeners and numbers ----
 
-    def add_listener(self, listener: Listener, *, replay: bool = False) -> None:
+    def add_listener(self, listener: StoreListener, *, replay: bool = False) -> None:
         """Call ``listener`` with each event of chunks that come or go, on the loop.
 
         It must not wait; what it raises is logged, and goes no further. With
@@ -174,7 +176,7 @@ class StoreIndex:
             )
         self._listeners.append(listener)
 
-    def remove_listener(self, listener: Listener) -> None:
+    def remove_listener(self, listener: StoreListener) -> None:
         """Call ``listener`` no more."""
         self._listeners.remove(listener)
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from aiougds.store._layout import Superblock
     from aiougds.store._shard import Shard
 
-Devices = "Iterable[str | Namespace]"
 # One store at a time uses a namespace: its lock is of the process, not of the store.
 Claim = tuple[int, int, int, int]  # controller, namespace, first byte, behind the last
 _in_use: Final[set[Claim]] = set()

@@ -5,11 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
+from collections.abc import Iterable
+from typing import (
+    TYPE_CHECKING,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+)
 
 from aiougds._completion import current_home
 from aiougds._errors import OptionError, ReadOnlyError
 from aiougds._guard import ALL_KINDS, refusal
+from aiougds._namespace import Namespace
 from aiougds._open import Opening
 from aiougds._options import one_of
 from aiougds.store._checksum import compute, kind_of
@@ -23,16 +32,15 @@ from aiougds.store._shard import Shard
 from aiougds.store._store import ChunkStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from aiougds._namespace import Namespace
     from aiougds._options import IoClass, OpenKeywords
     from aiougds.store._checksum import Checksum
     from aiougds.store._layout import Place, Superblock
     from aiougds.store._policy import Eviction
     from aiougds.store._recovery import Recovered
 
-    Devices = Iterable[str | Namespace]
+
+Devices: TypeAlias = Iterable[str | Namespace]
+"""Where a store lies: addresses, or namespaces that are open; striped by key."""
 
 Flush = Literal["put", "lazy"]
 _log: Final = logging.getLogger("aiougds.store")

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar
 
 import anyio
 
+from aiougds._buffer import ForeignMemory
 from aiougds._completion import current_home
 from aiougds._errors import ClosedError, UGDSError, WrongLoopError
+from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._transfer import Clock, check_timeout
 from aiougds.store._errors import ChunkPinnedError, check_keys
 from aiougds.store._get_many import get_many
@@ -22,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
     from types import TracebackType
 
-    from aiougds._buffer import ForeignMemory
     from aiougds._home import Home
-    from aiougds._pinned import PinnedMemory, RegistrationSlice
     from aiougds._registration import Registration
     from aiougds.store._mount import Mount
     from aiougds.store._shard import Shard
 
-    ChunkMemory: TypeAlias = ForeignMemory | PinnedMemory | RegistrationSlice
+
+ChunkMemory: TypeAlias = ForeignMemory | PinnedMemory | RegistrationSlice
+"""What a chunk's bytes come from and go to: as of reads and writes."""
 
 T = TypeVar("T")
 FOREVER: Final = Clock(None)

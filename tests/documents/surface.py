@@ -100,6 +100,22 @@ def members() -> list[Member]:
     ]
 
 
+def hints() -> Iterator[tuple[str, str]]:
+    """Every annotation of something public, and where it is."""
+
+    def of(label: str, annotated: object) -> Iterator[tuple[str, str]]:
+        for name, hint in getattr(annotated, "__annotations__", {}).items():
+            if not name.startswith("_"):
+                yield f"{label}({name})", getattr(hint, "__forward_arg__", str(hint))
+
+    for member in members():
+        yield from of(member.label, member.function)
+    for label, function in functions():
+        yield from of(label, function)
+    for module, cls in classes():
+        yield from of(f"{module}.{cls.__name__}", cls)
+
+
 @cache
 def class_nodes() -> dict[str, list[ast.ClassDef]]:
     """Classes as they are written, by name: what is said about fields is there only."""

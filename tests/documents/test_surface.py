@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import builtins
+import collections.abc
 import inspect
 import re
+import types
+import typing
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +23,7 @@ from documents.surface import (
     exported,
     fields_of,
     functions,
+    hints,
     members,
 )
 
@@ -161,6 +166,49 @@ def test_adapters_are_described(module: str) -> None:
     for name in re.findall(r'"(\w+)"', names[1]):
         assert ast.get_docstring(found[name]), name
         assert name in (REFERENCE / "adapters.md").read_text(encoding="utf-8")
+
+
+# ---- types ----
+
+# Of other packages, which they come from.
+THEIRS = {"Buffer", "Metric", "TracerProvider"}
+
+
+def nameable() -> set[str]:
+    """Names that a user has: ours that are public, Python's, and those of others."""
+    python = (builtins, collections.abc, typing, types)
+    return (
+        {name for module in MODULES for name in exported(module)}
+        | {name for module in python for name in dir(module)}
+        | THEIRS
+    )
+
+
+def names_in(hint: str | ast.AST) -> set[str]:
+    """The names in an annotation; of ``a.b.C`` the last."""
+    match ast.parse(hint, mode="eval") if isinstance(hint, str) else hint:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return {name}
+        case ast.Subscript(value=ast.Name(id="Literal")):
+            return set()
+        case ast.Constant(value=str(text)):
+            return names_in(text)
+        case node:
+            return set().union(*map(names_in, ast.iter_child_nodes(node)))
+
+
+def test_types_of_the_surface_have_public_names() -> None:
+    """Who writes a function around ours can annotate it."""
+    known = nameable()
+    all_hints = list(hints())
+    assert len(all_hints) > 500
+    unknown = {
+        (word, where)
+        for where, hint in all_hints
+        for word in names_in(hint) - known
+        if word not in ("T", "P")
+    }
+    assert unknown == set()
 
 
 # ---- the reference ----

@@ -42,7 +42,7 @@ class Witness:
 
     def look(self) -> None:
         """Queue the copy."""
-        copy_in(self._gpu, self._ptr, address_of(self.cell.host), 16, self._stream)
+        copy_in(self._gpu, self._ptr, address_of(self.cell._host), 16, self._stream)
 
     def seen(self) -> tuple[int, int, int]:
         """Return state, error and bytes as the stream saw them."""

@@ -35,7 +35,7 @@ def decide(gpu: GPU, cell: Cell, value: int, stream: int) -> None:
     """Have the stream write a cell, as a kernel would."""
     source = gpu.alloc(8)
     gpu.put(source, value.to_bytes(8, "little"))
-    copy_out(gpu, address_of(cell.host), source, 8, stream)
+    copy_out(gpu, address_of(cell._host), source, 8, stream)
 
 
 @where
