@@ -47,6 +47,10 @@ class LoopThread(Generic[Thing]):
                 self.close()
             raise
 
+    def __repr__(self) -> str:
+        state = "alive" if self.alive else "closed"
+        return f"<LoopThread {self._thread.name!r}, {state}>"
+
     @property
     def alive(self) -> bool:
         """Whether the thread runs, and takes work."""
