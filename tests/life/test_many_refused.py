@@ -47,7 +47,7 @@ async def test_as_completed_over_a_range_that_is_busy(live: Live) -> None:
         with inject(ns, Fault.hold("read").on(slba=100, nlb=1)):
             with pytest.raises(OperationTimeoutError):
                 await ns.read(
-                    reg[2 * BLOCK : 3 * BLOCK], offset=100 * BLOCK, timeout_s=0.01
+                    reg[2 * BLOCK : 3 * BLOCK], offset=100 * BLOCK, timeout_s=0.2
                 )
             async with ns.as_completed(pairs) as done:
                 results = {index: result async for index, result in done}

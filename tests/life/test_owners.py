@@ -126,7 +126,7 @@ async def test_leaving_right_after_a_time_out(live: Live) -> None:
         held = inject(ns, Fault.hold("read"))
         with pytest.raises(RegistrationBusyError) as busy:
             async with ns.allocate(BLOCK) as reg:
-                await ns.read(reg, offset=0, timeout_s=0.02)
+                await ns.read(reg, offset=0, timeout_s=0.2)
         assert isinstance(busy.value.__context__, OperationTimeoutError)
         assert ns.controller.statistics().mappings == 1
         with pytest.raises(ControllerBusyError):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 async def give_up(ns: Namespace, part: Registration | RegistrationSlice) -> None:
     with pytest.raises(OperationTimeoutError):
-        await ns.read(part, offset=0, timeout_s=0.02)
+        await ns.read(part, offset=0, timeout_s=0.2)
 
 
 async def test_a_range_that_was_given_up(live: Live) -> None:

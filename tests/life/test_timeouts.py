@@ -84,7 +84,7 @@ async def test_the_range_is_busy_until_the_completion(live: Live) -> None:
         await ns.write(data, offset=0)
         with inject(ns, Fault.hold("read", count=1)) as held:
             with pytest.raises(OperationTimeoutError):
-                await ns.read(reg[BLOCK : 2 * BLOCK], offset=0, timeout_s=0.02)
+                await ns.read(reg[BLOCK : 2 * BLOCK], offset=0, timeout_s=0.2)
             (stuck,) = ns.controller.quarantine
             assert (stuck.nbytes, stuck.buf_offset) == (BLOCK, BLOCK)
             assert stuck.age_s >= 0
@@ -118,7 +118,7 @@ async def test_late_bytes_land_in_memory_that_is_still_there(live: Live) -> None
         memory = bytearray(BLOCK)
         with inject(ns, Fault.hold("read", count=1)) as held:
             with pytest.raises(OperationTimeoutError):
-                await ns.read(memory, offset=0, timeout_s=0.02)
+                await ns.read(memory, offset=0, timeout_s=0.2)
             assert memory == bytes(BLOCK)
             held.clear()
             await until(lambda: not ns.controller.quarantine)
@@ -132,7 +132,7 @@ async def test_batches_after_a_timeout(live: Live) -> None:
             for i in range(4):
                 part = reg[i * BLOCK : (i + 1) * BLOCK]
                 with pytest.raises(OperationTimeoutError):
-                    await ns.read(part, offset=0, timeout_s=0.01)
+                    await ns.read(part, offset=0, timeout_s=0.2)
         await until(lambda: not ns.controller.quarantine)
         pairs = [(reg[i * BLOCK : (i + 1) * BLOCK], i * BLOCK) for i in range(4)]
         with inject(ns, Fault.delay(0.01, "read")):  # so that all of them wait

@@ -70,7 +70,7 @@ async def test_closing_a_region_never_waits_for_a_quarantine(live: Live) -> None
         region = ns.region(0, BLOCK)
         with inject(ns, Fault.hold("read")):
             with pytest.raises(OperationTimeoutError):
-                await region.read(reg, offset=0, timeout_s=0.02)
+                await region.read(reg, offset=0, timeout_s=0.2)
             await until(lambda: ns.controller.statistics().inflight == 1)
             clock = Clock()
             with pytest.raises(ControllerBusyError):
@@ -88,7 +88,7 @@ async def test_unregistered_memory_stays_busy_too(live: Live) -> None:
     async with live() as ns:
         with inject(ns, Fault.hold("read")):
             with pytest.raises(OperationTimeoutError):
-                await ns.read(half, offset=0, timeout_s=0.02)
+                await ns.read(half, offset=0, timeout_s=0.2)
             await until(lambda: ns.controller.statistics().inflight == 1)
             with pytest.raises(RangeBusyError, match="quarantine"):
                 await ns.write(memory, offset=0)
@@ -133,7 +133,7 @@ async def test_cancel_of_a_closed_batch_is_not_for_its_successor(live: Live) -> 
 
 async def quarantined(ns: aiougds.Namespace, reg: aiougds.Registration) -> None:
     with pytest.raises(OperationTimeoutError):
-        await ns.read(reg[:BLOCK], offset=0, timeout_s=0.02)
+        await ns.read(reg[:BLOCK], offset=0, timeout_s=0.2)
     await until(lambda: ns.controller.statistics().inflight >= 1)
 
 
