@@ -38,7 +38,7 @@ def run_script(
 def run_scripts(
     bodies: Iterable[str],
     *arguments: str,
-    timeout_s: float = 30,
+    timeout_s: float = 50,
     options: tuple[str, ...] = (),
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run scripts that have nothing to do with each other side by side."""
