@@ -413,10 +413,11 @@ def _buffer(obj: object, view: memoryview) -> Memory:
         raise _not_contiguous(obj, "copy it with bytes() or bytearray()")
     if not view.nbytes:
         return Memory(0, 0, view, readonly=view.readonly)
-    # Holding the cdata holds the export: a bytearray cannot be resized meanwhile.
-    pinned = ffi.from_buffer(cast("Buffer", obj))
+    # Holding the view holds the export: a bytearray cannot be resized meanwhile. Not a
+    # cdata of a memoryview: CPython 3.11 crashes when it collects a memoryview that is
+    # exported, and whoever holds a task that failed holds both in a cycle.
     return Memory(
-        address_of(pinned), view.nbytes, (pinned, obj), readonly=view.readonly
+        address_of(ffi.from_buffer(view)), view.nbytes, view, readonly=view.readonly
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from array import array
 
 import numpy as np
@@ -77,6 +79,50 @@ async def test_a_thousand_neighbours(world: World) -> None:
         assert ns.controller.statistics().mappings == 0
     for view in views:
         view.release()
+
+
+async def test_a_memoryview_is_not_exported_for_the_device(world: World) -> None:
+    """Its owner may release it, or the collector; what it shows stays all the same."""
+    memory = bytearray(pattern(PAGE, 6))
+    view = memoryview(memory)
+    async with world.open(emu={"size": MIB}) as ns:
+        async with ns.register(view) as reg:
+            view.release()
+            await ns.write(reg, offset=0)
+            with pytest.raises(BufferError):
+                memory.append(1)
+        memory.append(1)
+        seen = bytearray(PAGE)
+        await ns.read(seen, offset=0)
+    assert seen == memory[:PAGE]
+
+
+def test_a_memoryview_of_a_failed_task_can_be_collected() -> None:
+    """CPython 3.11 crashes when it collects one that is exported, as in that cycle."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILED], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "refused " * 20 + "end\n"), done.stderr
+
+
+FAILED = """
+import asyncio, gc, aiougds
+
+async def main():
+    async with aiougds.open("emu:?size=1MiB") as ns:
+        for _ in range(20):
+            view = memoryview(bytearray(4096))
+            read = asyncio.wait_for(ns.read(view, offset=1 << 40), 60)
+            try:
+                await read
+            except aiougds.RangeError:
+                print("refused", end=" ")
+            del view, read
+            gc.collect()
+    print("end")
+
+asyncio.run(main())
+"""
 
 
 @pytest.mark.core
