@@ -36,6 +36,7 @@ from aiougds.store._open import (
     Devices,
     Flush,
     StoreInfo,
+    StoreKeywords,
     format,  # noqa: A004
     info,
     open,  # noqa: A004
@@ -76,6 +77,7 @@ __all__ = [
     "StoreFormatError",
     "StoreFullError",
     "StoreInfo",
+    "StoreKeywords",
     "StoreListener",
     "StoreStatistics",
     "check",

@@ -78,18 +78,28 @@ class DeviceInfo(NamedTuple):
 
 
 class StoreKeywords(TypedDict, total=False):
-    """Keywords of :func:`open`."""
+    """Keywords of :func:`open`, which says more of each."""
 
     create: Layout | None
+    """Make a store where there is none."""
     serial: str | None
+    """Of a real device that is to be made one."""
     eviction: Eviction | None
+    """Who goes when it is full; None: nobody."""
     high: float
+    """Share of used slots at which that begins."""
     low: float
+    """Share at which it ends."""
     checksum: Checksum | None
+    """Of chunks, compared when they are read."""
     flush: Flush
+    """When a put is durable."""
     put_class: IoClass | None
+    """Class of writes."""
     get_class: IoClass | None
+    """Class of reads."""
     open_options: OpenKeywords | None
+    """For each device that is opened."""
 
 
 class _How(NamedTuple):

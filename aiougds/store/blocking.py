@@ -157,7 +157,7 @@ class ChunkStore:
         timeout_s: float | None = None,
         durable: bool | None = None,
     ) -> bool:
-        """Store a chunk; False: the key was there already."""
+        """Store a chunk; as :meth:`aiougds.store.ChunkStore.put`."""
         return self._call(
             lambda: self._store.put(key, buf, timeout_s=timeout_s, durable=durable)
         )
@@ -169,7 +169,7 @@ class ChunkStore:
         timeout_s: float | None = None,
         durable: bool | None = None,
     ) -> list[bool | UGDSError]:
-        """Put many chunks, with one wait for all of them."""
+        """Put many, with one wait; as :meth:`aiougds.store.ChunkStore.put_many`."""
         many = list(items)
         return self._call(
             lambda: self._store.put_many(many, timeout_s=timeout_s, durable=durable)
@@ -231,7 +231,7 @@ class ChunkStore:
         return self._store.pin(key)
 
     def unpin(self, key: bytes, generation: int | None = None) -> bool:
-        """Take one pin back; False: there was none."""
+        """Take one pin back; as :meth:`aiougds.store.ChunkStore.unpin`."""
         return self._store.unpin(key, generation)
 
     @contextmanager
@@ -274,6 +274,7 @@ class ChunkStore:
     ) -> None:
         """Call ``listener`` with each event, in the store's own thread.
 
+        As :meth:`aiougds.store.ChunkStore.add_listener` with ``replay``.
         It must not wait, and no call of this store may be made from it that does.
         """
         self._on_loop(lambda: self._store.add_listener(listener, replay=replay))

@@ -14,7 +14,7 @@ from documents.pages import ROOT
 
 MODULES: Final = (
     "aiougds", "aiougds.blocking", "aiougds.lowlevel", "aiougds.metrics",
-    "aiougds.store", "aiougds.telemetry", "aiougds.testing",
+    "aiougds.store", "aiougds.store.blocking", "aiougds.telemetry", "aiougds.testing",
 )  # fmt: skip
 # Their names want the programs that they adapt to: they are read, not imported.
 ADAPTERS: Final = ("aiougds.lmcache", "aiougds.vllm")

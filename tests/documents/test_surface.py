@@ -108,6 +108,8 @@ def test_arguments_of_functions_are_described(label: str) -> None:
     text = inspect.getdoc(function) or ""
     assert text
     known = listed(text) | listed(COMMON) | on_page(label.rpartition(".")[0])
+    for other in re.findall(r"as :func:`([\w.]+)`", text):
+        known |= listed(inspect.getdoc(dict(functions())[other]) or "")
     assert [p.name for p in parameters(function) if p.name not in known] == []
 
 
