@@ -168,6 +168,8 @@ def test_a_clean_program_is_silent() -> None:
     ended = run_script(
         """
         async def main():
+            # or debug=True tells of each turn that a busy machine made slow
+            asyncio.get_running_loop().slow_callback_duration = 60
             async with aiougds.open("emu:?size=1MiB") as ns:
                 async with ns.allocate(8 * BLOCK) as reg:
                     await ns.write(reg, offset=0)
