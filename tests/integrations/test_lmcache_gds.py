@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,13 @@ from .lmcache_server import program
 pytestmark = pytest.mark.soft_gpu
 MIB = 1 << 20
 CHUNK = 3 * MIB // 2
+
+
+def ended(submission: _gds.OperationSubmission) -> None:
+    """Wait until it is told how it ended: the stream passes a moment earlier."""
+    end = time.monotonic() + 20
+    while not submission.bytes_done and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -131,6 +139,8 @@ def test_chunks_go_to_the_slab_and_back(
         for i, slot in enumerate(slots):
             assert slot.eq(12 - i).all()
         done = [one for s in made._submissions.values() for one in s.uncommitted]
+        for one in done:
+            ended(one)
         assert {one.bytes_done for one in done} == {one.size.value for one in done}
         made.deregister_gpu_buffer(staging)
 
@@ -160,6 +170,7 @@ def test_a_failed_write_says_so(tmp_path: Path, stream: int) -> None:
         with inject(handle.slab.namespace, Fault.status("write", sct=2, sc=0x80)):
             submission = handle.write_async(staging.data_ptr(), CHUNK, 0, 0, stream)
             driver.cuStreamSynchronize(stream)
+        ended(submission)
         assert submission.bytes_done < 0
         with pytest.raises(SlabError, match="hold nothing"):
             made.transfer_async(chunk(0), staging[:CHUNK], READ)
