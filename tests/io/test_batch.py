@@ -85,7 +85,7 @@ async def test_harvest_returns_what_there_is_at_its_limit(world: World) -> None:
                 part = reg[i * PAGE : (i + 1) * PAGE]
                 batch.read(part, offset=i * PAGE, cookie=i)
             batch.submit()
-            early = await batch.harvest(4, timeout_s=0.05)
+            early = await batch.harvest(4, timeout_s=0.3)
             assert sorted(item.cookie for item in early) == [0, 1, 2]
             assert batch.pending == 1
             assert held.hits == 1

