@@ -54,7 +54,10 @@ async def restore(ns: aiougds.Namespace, stream: driver.CUstream) -> bytes:
 
 
 async def main() -> None:
-    done(driver.cuInit(0))
+    try:
+        done(driver.cuInit(0))
+    except RuntimeError as error:  # there is no driver
+        sys.exit(f"this example needs a CUDA GPU: {error}")
     done(driver.cuCtxSetCurrent(done(driver.cuDevicePrimaryCtxRetain(0))))
     stream = done(driver.cuStreamCreate(1))
     data = os.urandom(TOTAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib.util
 import os
 import re
@@ -98,6 +99,16 @@ def test_the_tests_with_the_fixture_pass(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONSAFEPATH": "1"},
     )
     assert "4 passed" in done.stdout, done
+
+
+def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_driver(_flags: int) -> None:
+        raise RuntimeError("no libcuda")
+
+    with imported("stream_restore") as module:
+        monkeypatch.setattr(module.driver, "cuInit", no_driver)
+        with pytest.raises(SystemExit, match="needs a CUDA GPU: no libcuda"):
+            asyncio.run(module.main())
 
 
 @pytest.mark.soft_gpu
