@@ -79,7 +79,7 @@ async def test_a_write_that_was_given_up_is_not_overtaken(world: World) -> None:
         acknowledged: list[bytes] = []
         with inject(ns, Fault.hold("write", count=1).on(skip=2)) as held:
             with pytest.raises(OperationTimeoutError):
-                await chunks.put(b"first", bytes(4096), timeout_s=0.05)
+                await chunks.put(b"first", bytes(4096), timeout_s=0.5)
             assert held.hits
             with pytest.raises(aiougds.BusyError, match="come round"):  # noqa: PT012
                 for n in range(100):
