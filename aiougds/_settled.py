@@ -42,12 +42,14 @@ async def settled(
     def stuck() -> bool:  # nothing but a reset, which is not under way, ends it
         return not device.ended and device.info().state not in _RUNNING
 
-    if await device.until(done, stuck, timeout_s):
-        return
-    error = device.refusal()
-    if error is not None:
-        raise error
-    raise OperationTimeoutError(
-        f"the device did not let go of {what} within timeout_s={timeout_s:g}: a "
-        "command that was given up has not come back; wait on, or reset the controller"
-    )
+    while not await device.until(done, stuck, timeout_s):
+        error = device.refusal()
+        if error is not None:
+            raise error
+        if timeout_s is not None:
+            raise OperationTimeoutError(
+                f"the device did not let go of {what} within timeout_s={timeout_s:g}: "
+                "a command that was given up has not come back; wait on, or reset the "
+                "controller"
+            )
+        # It was stuck, and is reset by now: wait on.

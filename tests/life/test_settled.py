@@ -146,3 +146,19 @@ def test_without_a_loop() -> None:
         held.clear()
         ns.controller.settled(reg, timeout_s=30)
         ns.read(reg, offset=0)
+
+
+async def test_a_device_that_is_well_again_is_waited_for(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stuck when it was looked at, and is reset by the time of the answer."""
+    async with live() as ns, ns.allocate(BLOCK) as reg:
+        said = [False, False, True]
+
+        async def once(*_: object) -> bool:
+            return said.pop(0)
+
+        monkeypatch.setattr("aiougds._device.Device.until", once)
+        await ns.controller.settled(reg)
+        monkeypatch.undo()
+        assert said == []
