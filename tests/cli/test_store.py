@@ -20,7 +20,7 @@ def made(aiougds: CommandLine, *more: str) -> None:
 def test_format_and_info(aiougds: CommandLine) -> None:
     made(aiougds, "--slot-size", "4KiB", "--key-bytes", "100")
     told = json.loads(aiougds.succeed("store", "info", "emu:disk", "--json"))
-    assert (told["version"], told["key_bytes"]) == (1, 100)
+    assert (told["version"], told["key_bytes"]) == (2, 100)
     (device,) = told["devices"]
     assert [one["slot_bytes"] for one in device["classes"]] == [4096, 65536]
     assert "Chunk store" in aiougds.succeed("store", "info", "emu:disk")
