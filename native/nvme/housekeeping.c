@@ -71,6 +71,8 @@ static void visit_lanes(struct nvme_ctrl *c, int64_t now, int64_t gap, bool due)
 		}
 		if (due && ch->owns)
 			tick_lane(c, &ch->own, now, gap);
+		else if (due)
+			nvme_lane_note(&ch->own);
 	}
 	if (c->exec) {
 		if (due)

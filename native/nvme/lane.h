@@ -163,6 +163,8 @@ uint32_t nvme_lane_cancel_batch(struct nvme_lane *l, struct nvme_batch *b, int e
 /* Housekeeping's look at a lane (takes the lock with trylock): deadlines, hang clock, stragglers.
  * Returns when to look again. @gap: housekeeping itself did not run for that long before now. */
 int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap);
+/* Of a lane without pairs nothing can be late, but its owner counts what it does: copy that, unless it is at it. */
+void nvme_lane_note(struct nvme_lane *l);
 
 /* Signal @fd if *@word is armed, and disarm it. What is to be seen was stored before. True: it was armed. */
 bool nvme_wake(_Atomic uint32_t *word, int fd);

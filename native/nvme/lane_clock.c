@@ -306,3 +306,11 @@ int64_t nvme_lane_tick(struct nvme_lane *l, int64_t now, int64_t gap)
 	owner_unlock(&l->lock);
 	return next;
 }
+
+void nvme_lane_note(struct nvme_lane *l)
+{
+	if (!owner_trylock(&l->lock))
+		return;
+	nvme_lane_stats_get(l, &l->told);
+	owner_unlock(&l->lock);
+}

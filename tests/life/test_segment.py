@@ -68,6 +68,21 @@ async def test_it_shows_what_is_done(runtime: Path, live: Live) -> None:
         await until(told)  # housekeeping's next look
 
 
+async def test_wake_ups_are_shown_in_every_mode(runtime: Path, live: Live) -> None:
+    async with live("latency=1ms") as ns, ns.allocate(BLOCK) as reg:
+        path = ns.controller.capabilities.statistics_segment
+        while not ns.controller.statistics().wakeups:
+            await ns.read(reg, offset=0)
+        mine = ns.controller.statistics()
+
+        def told() -> bool:
+            told = _glance.look(path).told
+            names = ("reads", "wakeups", "inline_completions")
+            return all(told[name] == getattr(mine, name) for name in names)
+
+        await until(told)
+
+
 async def test_it_is_for_its_user_alone(runtime: Path, live: Live) -> None:
     async with live():
         (name,) = names(runtime)
