@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiougds._options import runtime_folder
 from aiougds._segment import files, home_of, start_ticks
@@ -23,7 +24,7 @@ from aiougds._tallies import (
     read_pairs,
     read_rows,
 )
-from aiougds._timeline import COUNTED, RING, RING_AT, UNTIL, steady
+from aiougds._timeline import COUNTED, EVENT_WORDS, RING, RING_AT, UNTIL, steady
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 TRIES: Final = 100
 LOOK_S: Final = 0.005
 LINGER_S: Final = 0.02  # what was on its way
+MOST_BYTES: Final = 1 << 26  # of a file that may be one; 128 queue pairs need 3 MB
+EVENT_BYTES: Final = 8 * EVENT_WORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +60,32 @@ class Glance:
         return str(self.about.get("address", ""))
 
 
+def _open(path: str, flags: int) -> int:
+    """Open what may be a segment. The name may be that of a pipe, which would wait."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+        os.close(fd)
+        raise ValueError("it is no statistics segment")
+    return fd
+
+
+def _exactly(fd: int, nbytes: int, offset: int) -> bytes:
+    if nbytes > MOST_BYTES:
+        raise ValueError("its head contradicts itself")
+    raw = os.pread(fd, nbytes, offset)
+    if len(raw) < nbytes:
+        raise ValueError("it was cut off")
+    return raw
+
+
 def _told(fd: int) -> tuple[str, dict[str, int]]:
     """Return the words that belong together; the writer takes microseconds."""
     nbytes = 8 + 8 * len(TOLD_WORDS)
     for _ in range(TRIES):
-        raw = os.pread(fd, nbytes, TOLD)
+        raw = _exactly(fd, nbytes, TOLD)
         seq = int.from_bytes(raw[:4], sys.byteorder)
-        if not seq & 1 and raw[:4] == os.pread(fd, 4, TOLD):
+        if not seq & 1 and raw[:4] == _exactly(fd, 4, TOLD):
             break
     else:  # it was stopped in the middle
         raw = bytes(nbytes)
@@ -73,27 +95,37 @@ def _told(fd: int) -> tuple[str, dict[str, int]]:
     return name, dict(zip(TOLD_WORDS, words, strict=True))
 
 
+def _about(text: bytes) -> dict[str, str | int]:
+    """Return what is said of the controller; nothing while it is not written yet."""
+    try:
+        told: object = json.loads(text) if text else {}
+    except RecursionError:
+        told = None
+    if not isinstance(told, dict):
+        raise ValueError("it says nothing about a controller")
+    said = cast("dict[str, object]", told)
+    return {name: value for name, value in said.items() if isinstance(value, str | int)}
+
+
 def look(path: str) -> Glance:
     """Look at a segment. Raises OSError, and ValueError for what is none."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = _open(path, os.O_RDONLY)
     try:
-        first = os.pread(fd, TEXT_END, 0)
+        first = _exactly(fd, TEXT_END, 0)
         head = read_head(first)
         state, told = _told(fd)
-        raw = os.pread(fd, max(end for end in _ends(head.pairs, head.rows)), 0)
+        raw = _exactly(fd, max(_ends(head.pairs, head.rows)), 0)
     finally:
         os.close(fd)
     memory = memoryview(raw)
     rows = read_rows(memory, head)
-    text = first[TEXT:].rstrip(b"\0")
-    about: dict[str, str | int] = json.loads(text) if text else {}
     return Glance(
         path=path,
         pid=head.pid,
         alive=bool(head.started) and start_ticks(head.pid) == head.started,
         opened_ns=head.opened_ns,
         state=state,
-        about=about,
+        about=_about(first[TEXT:].rstrip(b"\0")),
         told=told,
         queues=read_pairs(memory, head, rows),
         latencies=rows,
@@ -109,12 +141,16 @@ def record(path: str, spell_s: float) -> tuple[list[Event], int]:
 
     The ring is read often enough for some hundred thousand events a second. Asking is
     a word in the file that says until when, so nothing goes on if we are killed.
+    Raises OSError, and ValueError for what is no segment, or is none any more.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = _open(path, os.O_RDWR)
     try:
-        read_head(os.pread(fd, TEXT_END, 0))
-        offset, nbytes, count = RING.unpack(os.pread(fd, RING.size, RING_AT))
-        begin = int.from_bytes(os.pread(fd, 8, COUNTED), sys.byteorder)
+        first = _exactly(fd, TEXT_END, 0)
+        read_head(first)
+        offset, nbytes, count = RING.unpack_from(first, RING_AT)
+        if nbytes != EVENT_BYTES or not count:
+            raise ValueError("its head contradicts itself")
+        begin = int.from_bytes(first[COUNTED : COUNTED + 8], sys.byteorder)
         end = time.monotonic() + spell_s
         until = time.monotonic_ns() + int(spell_s * 1e9)
         os.pwrite(fd, until.to_bytes(8, sys.byteorder), UNTIL)
@@ -124,11 +160,11 @@ def record(path: str, spell_s: float) -> tuple[list[Event], int]:
             time.sleep(max(0.0, min(LOOK_S, end + LINGER_S - time.monotonic())))
             over = time.monotonic() >= end + LINGER_S
             copies = [
-                memoryview(os.pread(fd, nbytes * count, offset)).cast("Q")
+                memoryview(_exactly(fd, nbytes * count, offset)).cast("Q")
                 for _ in range(2)
             ]
             found |= steady(*copies)
-        ended = int.from_bytes(os.pread(fd, 8, COUNTED), sys.byteorder)
+        ended = int.from_bytes(_exactly(fd, 8, COUNTED), sys.byteorder)
     finally:
         os.close(fd)
     events = [event for number, event in found.items() if number > begin]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FOLDER: Final = "aiougds"
 SUFFIX: Final = ".stats"
 STARTED_AT: Final = 24
+ADDRESS_MOST: Final = 400  # six bytes for a character at most
 _numbers: Final = itertools.count(1)
 
 
@@ -53,14 +54,9 @@ class Segment:
         """Write whose it is, and what it is about."""
         if self.fd < 0:
             return
-        text = json.dumps(told, separators=(",", ":")).encode()
-        room = TEXT_END - TEXT - 1
-        if len(text) > room:
-            told = told | {"command": ""}
-            text = json.dumps(told, separators=(",", ":")).encode()[:room]
         started = start_ticks(self.owner).to_bytes(8, sys.byteorder)
         os.pwrite(self.fd, started, STARTED_AT)
-        os.pwrite(self.fd, text, TEXT)
+        os.pwrite(self.fd, _fitting(told), TEXT)
 
     def settle(self, error: int) -> None:
         """Take C's word for whether the statistics are in it."""
@@ -91,6 +87,16 @@ class Segment:
                 os.unlink(self.path)
         os.close(fd)
         self.path = ""
+
+
+def _fitting(told: dict[str, object]) -> bytes:
+    """Return it as JSON; what is too long for its place is left out, or cut."""
+    address = str(told.get("address", ""))[:ADDRESS_MOST]
+    for less in ({}, {"command": ""}, {"command": "", "address": address}):
+        text = json.dumps(told | less, separators=(",", ":")).encode()
+        if len(text) < TEXT_END - TEXT:
+            break
+    return text
 
 
 def none(reason: str) -> Segment:

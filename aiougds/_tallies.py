@@ -215,6 +215,7 @@ def read_rows(memory: memoryview, head: Head) -> tuple[LatencyHistogram, ...]:
     """Return what was counted; what met nothing is left out."""
     found: list[LatencyHistogram] = []
     offset, stride, count = head.rows
+    count = min(count, (len(memory) - offset) // stride)  # others came meanwhile
     for at in range(offset, offset + stride * count, stride):
         row: tuple[int, ...] = ROW.unpack_from(memory, at)
         used, qid, cls, opcode, size, commands, nbytes, errors, total, most = row

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -215,3 +217,68 @@ async def test_read_while_it_is_written(runtime: Path, live: Live) -> None:
             assert seen.told["read_bytes"] == seen.told["reads"] * BLOCK
             last = now
             await anyio.sleep(0)
+
+
+def broken(good: bytes) -> dict[str, bytes]:
+    """Return what is no segment, by what is wrong with it."""
+    text = 1024
+    head = bytearray(good[:4096])
+
+    def with_words(at: int, *words: int) -> bytes:
+        changed = bytearray(good)
+        changed[at : at + 4 * len(words)] = struct.pack(f"<{len(words)}I", *words)
+        return bytes(changed)
+
+    def saying(what: bytes) -> bytes:
+        return good[:text] + what.ljust(4096 - text, b"\0") + good[4096:]
+
+    return {
+        "empty": b"",
+        "half a head": good[:100],
+        "half a page": good[:1000],
+        "a page": bytes(head),
+        "without its rows": good[:8192],
+        "other": b"x" * 8192,
+        "pairs": with_words(20, 0xFFFFFFFF),
+        "wide pairs": with_words(48, 4096, 0xFFFFFFFF),
+        "no pairs": with_words(48, 4096, 0),
+        "far rows": with_words(56, 0xFFFFFFF0),
+        "wide rows": with_words(60, 0xFFFFFFFF),
+        "all wide": with_words(40, *[0xFFFFFFFF] * 9),
+        "a list": saying(b"[]"),
+        "deep": saying(b"[" * 3000),
+        "half a text": saying(b'{"address": "emu:'),
+        "bad text": saying(b"\xff\xfe"),
+    }
+
+
+async def test_broken_ones_are_refused(runtime: Path, live: Live) -> None:
+    async with live() as ns, ns.allocate(BLOCK) as reg:
+        await ns.read(reg, offset=0)
+        mine = Path(ns.controller.capabilities.statistics_segment)
+        good = mine.read_bytes()
+    path = runtime / "aiougds" / "1-1.stats"
+    path.write_bytes(good)
+    assert _glance.look(str(path)).latencies
+    assert _glance.record(str(path), 0.001) == ([], 0)
+    for what, raw in broken(good).items():
+        path.write_bytes(raw)
+        with pytest.raises(ValueError):
+            pytest.fail(f"{what}: {_glance.look(str(path))}")
+    for raw in (good[:8192], good[:72] + b"\xff" * 12 + good[84:], good[:76]):
+        path.write_bytes(raw)
+        with pytest.raises(ValueError):
+            _glance.record(str(path), 0.001)
+
+
+def test_an_endless_address_does_not_hide_it(runtime: Path) -> None:
+    mine = _segment.make()
+    for address, command in (("emu:", "c" * 5000), ("é" * 4000, "c" * 5000)):
+        os.pwrite(mine.fd, bytes(4096), 0)
+        mine.describe({"address": address, "command": command, "vectors": 3})
+        text = os.pread(mine.fd, 3072, 1024).rstrip(b"\0")
+        assert len(text) < 3072
+        told = json.loads(text)
+        assert address.startswith(told["address"])
+        assert (told["command"], told["vectors"]) == ("", 3)
+    mine.remove()
