@@ -153,26 +153,27 @@ def chrome(lines: Iterable[CommandTimeline], pid: int, name: str) -> dict[str, o
         title = f"{line.command or 'command'} {line.nbytes} B"
         end = line.resumed_ns or line.future_ns or line.completed_ns
         phases = (
-            (title, line.submitted_ns, end),
             ("waits for room", line.submitted_ns, line.queued_ns),
             ("doorbell", line.queued_ns, line.doorbell_ns),
             ("device", line.doorbell_ns or line.queued_ns, line.completed_ns),
             ("to the future", line.completed_ns, line.future_ns),
             ("to the task", line.future_ns, line.resumed_ns),
         )
+        common: dict[str, object] = {
+            "cat": "nvme", "id": number, "pid": pid, "tid": line.queue_id,
+        }  # fmt: skip
+        args = {
+            "slba": line.slba, "cid": line.command_id, "class": line.io_class,
+            "status": line.status,
+        }  # fmt: skip
+        whole = {**common, "name": title}
+        told.append({**whole, "ph": "b", "ts": line.submitted_ns / 1e3, "args": args})
         for phase, begin, until in phases:
             if begin is None or until is None or until < begin:
                 continue
-            common: dict[str, object] = {
-                "cat": "nvme", "id": number, "name": phase, "pid": pid,
-                "tid": line.queue_id,
-            }  # fmt: skip
-            args = {
-                "slba": line.slba, "cid": line.command_id, "class": line.io_class,
-                "status": line.status,
-            }  # fmt: skip
-            begun: dict[str, object] = {**common, "ph": "b", "ts": begin / 1e3}
-            if phase is title:
-                begun["args"] = args
-            told += [begun, {**common, "ph": "e", "ts": until / 1e3}]
+            part = {**common, "name": phase}
+            told.append({**part, "ph": "b", "ts": begin / 1e3})
+            told.append({**part, "ph": "e", "ts": until / 1e3})
+        # Last, since readers keep the order of what is of the same time.
+        told.append({**whole, "ph": "e", "ts": end / 1e3})
     return {"traceEvents": told, "displayTimeUnit": "ns"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import operator
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from cli.test_top import busy, runtime  # noqa: F401 (fixtures)
 from helpers.command_line import CommandLine
@@ -30,8 +32,25 @@ def test_json_and_chrome(
     assert any(line["resumed_ns"] for line in told["commands"])
     events = json.loads(out.read_text())["traceEvents"]
     begun = [event for event in events if event["ph"] == "b"]
-    assert len(begun) == len([event for event in events if event["ph"] == "e"])
     assert {"device", "doorbell"} <= {event["name"] for event in begun}
+    well_nested(events)
+
+
+def well_nested(events: list[dict[str, Any]]) -> None:
+    """As the format wants slices of one category and identifier to be."""
+    open_ones: dict[tuple[str, int], list[str]] = {}
+    first, *slices = events
+    assert (first["ph"], first["name"]) == ("M", "process_name")
+    for event in sorted(slices, key=operator.itemgetter("ts")):  # a stable sort
+        assert isinstance(event["ts"], float)
+        assert (event["pid"], event["cat"]) == (first["pid"], "nvme")
+        stack = open_ones.setdefault((event["cat"], event["id"]), [])
+        if event["ph"] == "b":
+            stack.append(event["name"])
+        else:
+            assert event["ph"] == "e"
+            assert stack.pop() == event["name"]
+    assert not any(open_ones.values())
 
 
 def test_text(aiougds: CommandLine, busy: subprocess.Popen[str]) -> None:  # noqa: F811
