@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,8 @@ from aiougds._options import runtime_folder
 from aiougds._tallies import added
 from aiougds.cli._common import add_output
 from aiougds.cli._console import Console
-from aiougds.cli._failures import CommandError, UsageError
+from aiougds.cli._failures import INTERRUPTED, CommandError, UsageError
+from aiougds.cli._screen import Screen, at_screen, printable
 from aiougds.cli._units import as_rate, as_time, seconds
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from aiougds._tallies import LatencyHistogram, QueueStatistics
 
 SCHEMA: Final = 1
-CLEAR: Final = "\x1b[H\x1b[2J"
 RATES: Final = (
     "reads", "writes", "others", "read_bytes", "write_bytes", "errors", "retries",
     "commands", "doorbells", "inline_completions", "wakeups",
@@ -34,6 +35,7 @@ COUNTS: Final = (
 )  # fmt: skip
 QUEUES: Final = ("queue", "kind", "depth", "in flight", "per s", "p50", "p99", "max")
 KINDS: Final = ("class", "command", "up to", "per s", "rate", "p50", "p99", "max")
+SPARE: Final = ("max", "kind", "depth", "rate", "up to", "p50", "in flight")
 
 
 def add_parser(
@@ -63,31 +65,55 @@ def add_parser(
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
     interval_s: float = args.interval
-    once: bool = args.once
     target: str | None = args.target
     if not 0 < interval_s <= 3600:
         raise UsageError(f"--interval {interval_s:g} s is outside 0 .. 3600 s")
-    console = Console(quiet=args.output == "json")
     before = {glance.path: glance for glance in chosen(target)}
+    if args.once or args.output == "json" or not at_screen():
+        return _print(before, args)
+    try:
+        return _draw(before, target, interval_s)
+    except KeyboardInterrupt:  # how it is left
+        return INTERRUPTED
+
+
+def _print(before: dict[str, Glance], args: argparse.Namespace) -> int:
+    """Print one interval after another, or one."""
+    console = Console(quiet=args.output == "json")
     while True:
-        time.sleep(interval_s)
-        now = chosen(target, seen=bool(before))
+        time.sleep(args.interval)
+        now = chosen(args.target, seen=bool(before))
         report = [describe(glance, before.get(glance.path)) for glance in now]
-        if console.quiet and once:
+        if console.quiet and args.once:
             console.json({"schema": SCHEMA, "controllers": report})
         elif console.quiet:
             line = {"schema": SCHEMA, "controllers": report}
             print(json.dumps(line, separators=(",", ":")), flush=True)
         else:
-            if not once and console.at_terminal:
-                print(CLEAR, end="")
             for glance in now:
                 show(console, glance, before.get(glance.path))
             if not now:
                 console.line("It has ended.")
-        if once or not now:
+        if args.once or not now:
             return 0
         before = {glance.path: glance for glance in now}
+
+
+def _draw(before: dict[str, Glance], target: str | None, interval_s: float) -> int:
+    """Show intervals in place of each other."""
+    now = list(before.values())
+    while now:
+        screen = Screen(SPARE)
+        for glance in now:
+            # What was there first is shown as it has been since it was opened.
+            was = before.get(glance.path)
+            show(screen, glance, None if was is glance else was)
+        screen.draw()
+        before = {glance.path: glance for glance in now}
+        time.sleep(interval_s)
+        now = chosen(target, seen=True)
+    print("It has ended.")
+    return 0
 
 
 def chosen(target: str | None, *, seen: bool = False) -> list[Glance]:
@@ -106,8 +132,32 @@ def chosen(target: str | None, *, seen: bool = False) -> list[Glance]:
             "no process of this user shows a controller (they do unless opened with "
             "statistics_segment=False)"
         )
-    others = ", ".join(f"{glance.pid} {glance.address}" for glance in found) or "none"
-    raise CommandError(f"nothing here is {target!r}; there are: {others}")
+    raise CommandError(f"{_absent(target)}; there are: {listed(found)}")
+
+
+def listed(found: Iterable[Glance]) -> str:
+    """Return them in a line."""
+    names = [f"{glance.pid} {printable(glance.address)}" for glance in found]
+    return ", ".join(names) or "none"
+
+
+def _absent(target: str) -> str:
+    """Say why nothing can be seen of what was asked for."""
+    if not target.isdecimal():
+        return f"nothing here is {target!r}"
+    try:
+        user = os.stat(f"/proc/{int(target)}").st_uid
+    except OSError:
+        return f"there is no process {target}"
+    if user != os.geteuid():
+        return (
+            f"process {target} belongs to user {user}, who alone sees its controllers, "
+            "with the XDG_RUNTIME_DIR that it has"
+        )
+    return (
+        f"process {target} shows no controller here: it has none open, or with "
+        "statistics_segment=False, or with another XDG_RUNTIME_DIR"
+    )
 
 
 def matches(glance: Glance, target: str) -> bool:
@@ -217,16 +267,17 @@ def _times(row: LatencyHistogram) -> list[str]:
     return [as_time(value * 1e9) for value in times]
 
 
-def show(console: Console, now: Glance, before: Glance | None) -> None:
+def show(console: Console | Screen, now: Glance, before: Glance | None) -> None:
     """Print a controller in an interval."""
     spent_s, rates = _elapsed(now, before)
     told = now.told
     recent = _since(now.latencies, before.latencies if before else ())
     span = spent_s or 1.0
-    console.line(f"{now.address}, process {now.pid}", style="bold")
-    console.line(f"  {now.about.get('command', '')}")
+    mode = printable(str(now.about.get("mode", "?")))
+    console.line(f"{printable(now.address)}, process {now.pid}", style="bold")
+    console.line(f"  {printable(str(now.about.get('command', '')))}")
     console.line(
-        f"  {now.state}, mode {now.about.get('mode', '?')}; in flight "
+        f"  {now.state}, mode {mode}; in flight "
         f"{told['inflight']}, waiting {told['queued']}, loops and threads "
         f"{told['channels']}, mappings {told['mappings']}, quarantined "
         f"{told['quarantined']}"

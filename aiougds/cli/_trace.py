@@ -13,7 +13,7 @@ from aiougds._timeline import chrome, timelines
 from aiougds.cli._common import add_output
 from aiougds.cli._console import Console
 from aiougds.cli._failures import CommandError, UsageError
-from aiougds.cli._top import chosen
+from aiougds.cli._top import chosen, listed
 from aiougds.cli._units import as_time, count, filepath, seconds
 
 if TYPE_CHECKING:
@@ -64,13 +64,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--seconds {spell_s:g} is outside 0 .. 600")
     found = chosen(args.target)
     if len(found) > 1:
-        listed = ", ".join(f"{glance.pid} {glance.address}" for glance in found)
         raise UsageError(
-            f"{args.target!r} is {len(found)} controllers: {listed}; one at a time"
+            f"{args.target!r} is {len(found)} controllers: {listed(found)}; one at a "
+            "time"
         )
     (glance,) = found
     began = time.monotonic_ns()
-    events, lost = record(glance.path, spell_s)
+    try:
+        events, lost = record(glance.path, spell_s)
+    except ValueError as error:
+        raise CommandError(f"{glance.path}: {error}") from error
     lines = timelines(events)
     console = Console(quiet=args.output == "json")
     chrome_file: Path | None = args.chrome

@@ -81,7 +81,55 @@ def test_nothing_to_see(aiougds: CommandLine, runtime: Path) -> None:
 
 
 def test_another_target(aiougds: CommandLine, busy: subprocess.Popen[str]) -> None:
-    assert f"there are: {busy.pid} emu:" in aiougds.fail(1, "top", os.getpid())
+    there = f"there are: {busy.pid} emu:"
+    for target, why in (
+        (os.getpid(), "shows no controller here"),
+        (1 << 30, f"there is no process {1 << 30}"),
+        ("emu:other", "nothing here is 'emu:other'"),
+    ):
+        line = aiougds.fail(1, "top", target)
+        assert why in line
+        assert there in line
+
+
+def test_a_process_of_somebody_else(
+    aiougds: CommandLine, busy: subprocess.Popen[str]
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a process of another user")
+    with subprocess.Popen(["sleep", "60"], user=65534) as other:
+        line = aiougds.fail(1, "top", other.pid)
+        other.kill()
+    assert f"process {other.pid} belongs to user 65534" in line
+
+
+def test_text_of_a_process_steers_no_terminal(
+    aiougds: CommandLine, runtime: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY, b"\x1b[2J\n\xff"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=aiougds.environment,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        out = aiougds.succeed("top", process.pid, "--once", "--interval", "50ms")
+        process.kill()
+    assert out.splitlines()[1] == r"  -c \x1b[2J\n\udcff"
+
+
+def test_what_is_no_segment_is_passed_over(
+    aiougds: CommandLine, busy: subprocess.Popen[str], runtime: Path
+) -> None:
+    home = runtime / "aiougds"
+    (home / "1-1.stats").write_bytes(b"")
+    (home / "1-2.stats").write_bytes(b"UGDSTALY" + bytes(100))
+    os.mkfifo(home / "1-3.stats")
+    (home / "1-4.stats").symlink_to(f"{busy.pid}-1.stats")
+    (home / "1-5.stats").mkdir()
+    told = json.loads(aiougds.succeed("top", "--once", "--json", "--interval", "50ms"))
+    assert [seen["pid"] for seen in told["controllers"]] == [busy.pid]
 
 
 def test_no_runtime_directory(aiougds: CommandLine) -> None:
