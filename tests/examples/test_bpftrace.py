@@ -24,7 +24,8 @@ import asyncio, os, sys, aiougds
 from aiougds.testing import Fault, inject
 
 async def main():
-    async with aiougds.open("emu:?size=1MiB") as ns, ns.allocate(8192) as reg:
+    opening = aiougds.open("emu:?size=1MiB", statistics=len(sys.argv) == 1)
+    async with opening as ns, ns.allocate(8192) as reg:
         print(os.getpid(), flush=True)
         sys.stdin.readline()
         for i in range({READS}):
@@ -71,10 +72,10 @@ def test_the_notes_are_readable() -> None:
 
 @pytest.fixture
 def watched() -> Callable[..., str]:
-    def run(script: str, *args: str) -> str:
+    def run(script: str, *args: str, without: tuple[str, ...] = ()) -> str:
         """Return what a script says of the process above."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        victim = subprocess.Popen([sys.executable, "-c", VICTIM], **pipes)  # type: ignore[call-overload]
+        victim = subprocess.Popen([sys.executable, "-c", VICTIM, *without], **pipes)  # type: ignore[call-overload]
         with victim:
             pid = victim.stdout.readline().strip()
             command = ["bpftrace", "-p", pid, str(SCRIPTS / script), *args]
@@ -140,3 +141,14 @@ def test_slow_ones_and_failures(watched: Callable[..., str]) -> None:
     said = watched("slow.bt", "60000000")
     lines = re.findall(r"queue \d+ opcode (\d+) bytes (\d+) status (\w+) took", said)
     assert lines == [("1", "8192", "0x280")]
+
+
+@needs_root
+def test_without_statistics_there_are_no_times(watched: Callable[..., str]) -> None:
+    said = watched("latency.bt", without=("statistics",))
+    assert f"@bytes[2]: {(READS + 2) * 4096}" in said
+    assert "latency_ns" not in said
+    said = watched("slow.bt", "60000000", without=("statistics",))
+    assert "WARNING" not in said
+    lines = re.findall(r"queue \d+ opcode (\d+) .* status (\w+) took (\d+) us", said)
+    assert lines == [("1", "0x280", "0")]
