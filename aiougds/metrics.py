@@ -16,7 +16,10 @@ base units, ``_total`` behind what only rises.
 
 from __future__ import annotations
 
+import itertools
+import threading
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from aiougds import _public as _public  # what errors are called
 from aiougds._device import open_devices
@@ -132,10 +135,16 @@ class ControllerCollector(Collector):
     Of those given, or of all that are open in this process then. Reading stops no I/O,
     and may be done on any thread. Histograms are of the latency of commands, from
     their submission to their completion; with ``statistics=False`` there are none.
+
+    The label ``controller`` is the address. Of several that have the same, such as two
+    of ``emu:?size=1GiB``, all but one have a number behind it (``emu:?size=1GiB #2``),
+    which stays with them until they are closed.
     """
 
     def __init__(self, *controllers: aiougds.Controller) -> None:
         self._devices = [controller._device for controller in controllers]
+        self._labels: WeakKeyDictionary[Device, str] = WeakKeyDictionary()
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         of = "all controllers" if not self._devices else f"{len(self._devices)} of them"
@@ -144,10 +153,25 @@ class ControllerCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Return the metric families of this moment."""
         devices = [d for d in self._devices or open_devices() if not d.ended]
-        seen = [(device, statistics(device)) for device in devices]
-        yield from _infos(devices)
+        named = list(zip(self._name(devices), devices, strict=True))
+        seen = [(name, statistics(device)) for name, device in named]
+        yield from _infos(named)
         yield from _counters(seen)
         yield from _commands(seen)
+
+    def _name(self, devices: Iterable[Device]) -> list[str]:
+        """Return a label for each that is no other's: series are told apart by it."""
+        with self._lock:
+            taken = {self._labels[one] for one in devices if one in self._labels}
+            for device in devices:
+                if device not in self._labels:
+                    address = device.address
+                    numbered = (f"{address} #{n}" for n in itertools.count(2))
+                    names = itertools.chain([address], numbered)
+                    name = next(name for name in names if name not in taken)
+                    taken.add(name)
+                    self._labels[device] = name
+            return [self._labels[device] for device in devices]
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: registering reads no statistics."""
@@ -195,15 +219,15 @@ class StoreCollector(Collector):
         return ()
 
 
-def _infos(devices: Iterable[Device]) -> Iterator[Metric]:
+def _infos(named: Iterable[tuple[str, Device]]) -> Iterator[Metric]:
     about = InfoMetricFamily("aiougds_controller", "Open controllers", labels=LABELS)
     state = StateSetMetricFamily(
         "aiougds_controller_state", "State of the controller", labels=LABELS
     )
-    for device in devices:
+    for name, device in named:
         info = device.info()
         about.add_metric(
-            [device.address],
+            [name],
             {
                 "firmware": text(info.firmware),
                 "mode": device.options.mode,
@@ -213,30 +237,30 @@ def _infos(devices: Iterable[Device]) -> Iterator[Metric]:
             },
         )
         now = STATES[info.state]
-        states: dict[str, bool] = {name: name == now for name in STATES.values()}
-        state.add_metric([device.address], states)
+        states: dict[str, bool] = {one: one == now for one in STATES.values()}
+        state.add_metric([name], states)
     yield about
     yield state
 
 
-def _counters(seen: list[tuple[Device, Statistics]]) -> Iterator[Metric]:
+def _counters(seen: list[tuple[str, Statistics]]) -> Iterator[Metric]:
     for name, words in COUNTERS.items():
         counter = CounterMetricFamily(f"aiougds_{name}", words, labels=LABELS)
-        for device, stats in seen:
-            counter.add_metric([device.address], getattr(stats, name))
+        for label, stats in seen:
+            counter.add_metric([label], getattr(stats, name))
         yield counter
     for name, (unit, words) in GAUGES.items():
         gauge = GaugeMetricFamily(f"aiougds_{unit}", words, labels=LABELS)
-        for device, stats in seen:
-            gauge.add_metric([device.address], getattr(stats, name))
+        for label, stats in seen:
+            gauge.add_metric([label], getattr(stats, name))
         yield gauge
 
 
 def _kinds(
-    seen: list[tuple[Device, Statistics]],
+    seen: list[tuple[str, Statistics]],
 ) -> Iterator[tuple[list[str], LatencyHistogram]]:
     """Queue pairs and sizes are added up, or there would be too many series."""
-    for device, stats in seen:
+    for label, stats in seen:
         kinds = {(row.command, row.io_class) for row in stats.latencies}
         for command, io_class in sorted(kinds, key=str):
             rows = (
@@ -244,10 +268,10 @@ def _kinds(
                 for row in stats.latencies
                 if (row.command, row.io_class) == (command, io_class)
             )
-            yield [device.address, command or "any", io_class or "any"], added(rows)
+            yield [label, command or "any", io_class or "any"], added(rows)
 
 
-def _commands(seen: list[tuple[Device, Statistics]]) -> Iterator[Metric]:
+def _commands(seen: list[tuple[str, Statistics]]) -> Iterator[Metric]:
     moved = CounterMetricFamily(
         "aiougds_command_bytes", "Bytes of commands that succeeded", labels=KINDS
     )

@@ -113,6 +113,34 @@ async def test_of_all_that_are_open(live: Live) -> None:
         assert 'aiougds_controller_info{controller="emu:?' in text
 
 
+async def test_two_of_one_address_are_told_apart(live: Live) -> None:
+    registry = CollectorRegistry()
+    registry.register(ControllerCollector())
+
+    def pinned() -> dict[str, float]:
+        families = text_string_to_metric_families(generate_latest(registry).decode())
+        samples = [sample for family in families for sample in family.samples]
+        keys = [(sample.name, *sorted(sample.labels.items())) for sample in samples]
+        assert len(set(keys)) == len(keys)
+        return {
+            sample.labels["controller"]: sample.value
+            for sample in samples
+            if sample.name == "aiougds_jit_pins_total"
+        }
+
+    async with live() as first:
+        address = first.controller.address
+        await first.read(bytearray(BLOCK), offset=0)
+        assert pinned() == {address: 1}
+        second = live()
+        async with second as other:
+            assert pinned() == {address: 1, f"{address} #2": 0}
+            await other.read(bytearray(BLOCK), offset=0)
+            await other.read(bytearray(BLOCK), offset=0)
+            await first.controller.aclose()
+            assert pinned() == {f"{address} #2": 2}
+
+
 async def test_without_statistics(live: Live) -> None:
     registry = CollectorRegistry()
     registry.register(ControllerCollector())
