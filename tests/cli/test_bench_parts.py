@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import aiougds
-from aiougds.cli._suites import fresh
+from aiougds.cli._suites import fresh, plot
 from aiougds.cli._suites.gpu_peers import GPU_PEERS
 from aiougds.cli._suites.movers import Shape
 from aiougds.cli._suites.peers import HOST_PEERS, Peer
@@ -219,3 +219,41 @@ def test_peers_move_what_they_are_told(peer: Peer, tmp_path: Path) -> None:
     assert written == [4096, 16 << 10, 40 << 10, 56 << 10]
     pages = Counter(data[at : at + 4096] for at in written)
     assert len(pages) == 1
+
+
+@pytest.mark.parametrize("suite", ["poll", "sync"])
+@pytest.mark.parametrize("count", [1, 5, 11])
+def test_nothing_of_a_figure_is_cut_off(suite: str, count: int, tmp_path: Path) -> None:
+    metric = {"median": 2.0, "p5": 1.0, "p95": 3.0}
+    names = ("latency", "cpu_share", "bandwidth")
+    told = {
+        "name": suite,
+        "device": {"label": label("emu", "aiougds", Place(address="emu:?latency=9us"))},
+        "cells": [
+            {
+                "side": f"aiougds {k} interrupt",
+                "rw": "read",
+                "size": size,
+                "tasks": 1,
+                "metrics": dict.fromkeys(names, metric),
+            }
+            for k in range(count)
+            for size in (4096, 1 << 20)
+        ],
+    }
+    there = {"processor": "AMD EPYC", "cpus": 128, "loop": "uvloop", "load": [99.0]}
+    drawn: list[Any] = []
+
+    def keep(figure: Any, path: Path, **_: object) -> None:  # noqa: ANN401
+        drawn.append(figure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("matplotlib.figure.Figure.savefig", keep)
+        plot.draw(tmp_path, {"suites": [told], "machine": there})
+    assert drawn
+    for figure in drawn:
+        for part in (*figure.legends, *figure.texts):
+            box = part.get_window_extent()
+            assert box.x0 >= 0, part
+            assert box.x1 <= figure.bbox.x1, part
+            assert box.y0 >= 0, part

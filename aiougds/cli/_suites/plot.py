@@ -47,11 +47,7 @@ def _finish(figure: Any, suite: Mapping[str, Any], machine: Mapping[str, Any]) -
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    columns = min(5, max(1, len(handles)))
-    if handles:
-        figure.legend(
-            handles.values(), handles, loc="upper center", ncol=columns, fontsize=8
-        )
+    rows = _legend(figure, handles) if handles else 0
     device = suite["device"] or {"label": "", "address": ""}
     figure.text(
         0.5, 0.01,
@@ -60,8 +56,21 @@ def _finish(figure: Any, suite: Mapping[str, Any], machine: Mapping[str, Any]) -
         "and 5th to 95th percentile of the rounds",
         ha="center", va="bottom", fontsize=7,
     )  # fmt: skip
-    rows = -(-len(handles) // columns)
     figure.tight_layout(rect=(0, 0.09, 1, 0.98 - 0.045 * rows))
+
+
+def _legend(figure: Any, handles: Mapping[str, Any]) -> int:  # noqa: ANN401
+    """Say who is who, in as few rows as the figure is wide enough for; return them."""
+    columns = min(5, len(handles))
+    while True:
+        legend = figure.legend(
+            handles.values(), handles, loc="upper center", ncol=columns, fontsize=8
+        )
+        box = legend.get_window_extent()
+        if columns == 1 or box.width <= figure.bbox.width:
+            return -(-len(handles) // columns)
+        legend.remove()
+        columns -= 1
 
 
 def _figure(count: int, *, height: float = 3.6) -> tuple[Any, Any]:
