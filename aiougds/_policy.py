@@ -154,6 +154,17 @@ class How(NamedTuple):
         """Return them for an operation on a stream, whose executor has no mode."""
         return plan_stream_flags(self, None, None, default)
 
+    def words(self) -> str:
+        """Return what of it differs from what there is without a word."""
+        said = {
+            "mode": self.mode,
+            "class": self.io_class,
+            "policy": self.policy and type(self.policy).__qualname__,
+            "spin_us": self.spin_us,
+            "chunk": self.chunk,
+        }
+        return "".join(f", {k} {v}" for k, v in said.items() if v is not None)
+
     def ask(
         self,
         intent: Intent,

@@ -332,9 +332,10 @@ class NamespaceWindow:
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "read-only" if self.readonly else "open"
+        where = f" from {self._base} on" if self._base else ""
         return (
-            f"<Namespace {self.nsid} of {self._device.address}: {self.size} bytes in "
-            f"blocks of {self.lba_bytes}, {state}>"
+            f"<Namespace {self.nsid} of {self._device.address}: {self.size} bytes"
+            f"{where} in blocks of {self.lba_bytes}{self._how.words()}, {state}>"
         )
 
     def __del__(self) -> None:

@@ -68,6 +68,30 @@ def test_every_public_class_shows_something() -> None:
     assert not bare
 
 
+class AsItIs:
+    def plan(self, intent: aiougds.Intent, /) -> aiougds.Plan:
+        return aiougds.Plan()
+
+
+async def test_of_handles(live: Live) -> None:
+    async with live() as ns:
+        plain = repr(ns)
+
+        def differs(other: aiougds.Namespace) -> str:
+            return repr(other).replace(plain.removesuffix("open>"), "")
+
+        assert differs(ns.using(mode="poll")) == "mode poll, open>"
+        careful = ns.using(io_class="background", mode="interrupt")
+        assert differs(careful) == "mode interrupt, class background, open>"
+        assert differs(ns.using(policy=AsItIs())) == "policy AsItIs, open>"
+        plan = aiougds.Plan(io_class="latency", spin_us=7, chunk=65536)
+        told = "class latency, spin_us 7, chunk 65536, open>"
+        assert differs(ns.using(policy=plan)) == told
+        part = ns.region(2 * BLOCK, BLOCK).using(mode="poll")
+        assert f": {BLOCK} bytes from {2 * BLOCK} on in blocks" in repr(part)
+        assert repr(part).endswith(", mode poll, open>")
+
+
 async def test_of_a_batch_and_what_closes(live: Live) -> None:
     async with live() as ns, ns.allocate(2 * BLOCK) as reg:
         part = reg[:BLOCK]
