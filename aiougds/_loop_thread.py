@@ -113,7 +113,9 @@ class LoopThread(Generic[Thing]):
     def _start(
         self, work: Callable[[], Coroutine[object, object, Result]]
     ) -> asyncio.Task[Result]:
-        task = self._loop.create_task(work())
+        made = work()
+        name = f"aiougds: {getattr(made, '__qualname__', 'work')}"
+        task = self._loop.create_task(made, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -33,9 +33,12 @@ def test_it_opens_works_and_closes() -> None:
     assert thread.thing == 7
 
     async def work() -> str:
-        return threading.current_thread().name
+        task = asyncio.current_task()
+        assert task is not None
+        return f"{threading.current_thread().name}, {task.get_name()}"
 
-    assert thread.call(work) == "test"
+    called = "test, aiougds: test_it_opens_works_and_closes.<locals>.work"
+    assert thread.call(work) == called
     assert thread.alive
     thread.close()
     thread.close()
