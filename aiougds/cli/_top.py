@@ -7,8 +7,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from aiougds._glance import everything
+from aiougds._glance import everything, look
 from aiougds._options import runtime_folder
+from aiougds._segment import files, home_of
 from aiougds._tallies import added
 from aiougds.cli._common import add_output
 from aiougds.cli._console import Console
@@ -149,6 +150,12 @@ def _absent(target: str) -> str:
         user = os.stat(f"/proc/{int(target)}").st_uid
     except OSError:
         return f"there is no process {target}"
+    for path in files(home_of(runtime_folder())):
+        if os.path.basename(path).startswith(f"{int(target)}-"):
+            try:
+                look(path)
+            except (OSError, ValueError) as error:
+                return f"{path}: {error}"
     if user != os.geteuid():
         return (
             f"process {target} belongs to user {user}, who alone sees its controllers, "

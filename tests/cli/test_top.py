@@ -92,6 +92,14 @@ def test_another_target(aiougds: CommandLine, busy: subprocess.Popen[str]) -> No
         assert there in line
 
 
+def test_a_process_of_another_version(aiougds: CommandLine, runtime: Path) -> None:
+    (runtime / "aiougds").mkdir()
+    path = runtime / "aiougds" / f"{os.getpid()}-1.stats"
+    path.write_bytes(b"UGDSTALY" + bytes([9]) + bytes(8192))
+    line = aiougds.fail(1, "top", os.getpid())
+    assert f"{path}: it has layout 9; this version reads 1" in line
+
+
 def test_a_process_of_somebody_else(
     aiougds: CommandLine, busy: subprocess.Popen[str]
 ) -> None:
