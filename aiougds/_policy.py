@@ -158,7 +158,7 @@ class How(NamedTuple):
         """Return what of it differs from what there is without a word."""
         said = {
             "mode": self.mode,
-            "class": self.io_class,
+            "class": None if self.io_class == "normal" else self.io_class,
             "policy": self.policy and type(self.policy).__qualname__,
             "spin_us": self.spin_us,
             "chunk": self.chunk,
