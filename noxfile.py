@@ -460,6 +460,7 @@ def dist(session: nox.Session) -> None:
     session.run("twine", "check", "--strict", str(sdist), str(wheel))
     session.run("abi3audit", "--strict", "--report", str(wheel))
     session.run("python", "-P", str(ROOT / "tests/dist/wheel.py"), str(wheel))
+    session.run("python", "-P", str(ROOT / "tests/dist/clone.py"))
     for version in PYTHONS:
         if shutil.which(f"python{version}"):
             program = str(ROOT / "tests/dist/installed.py")
@@ -468,7 +469,10 @@ def dist(session: nox.Session) -> None:
 
 @nox.session(default=False, python=PYTHONS)
 def extras(session: nox.Session) -> None:
-    """Each extra, from the wheel, in an environment of its own (``-- trio``: that)."""
+    """Each extra, from the wheel, in an environment of its own (``-- trio``: that).
+
+    Those of LMCache and vLLM are resolved only, unless they are named (6 and 9 GB).
+    """
     session.install("uv")
     program = str(ROOT / "tests/dist/extras.py")
     wheel = str(built_wheel(session))

@@ -1,6 +1,6 @@
 """vLLM's offloaded KV blocks on raw NVMe namespaces: a secondary tier.
 
-.. not run: needs vLLM and a model
+.. run by: integrations/test_vllm_documented.py
 
 .. code-block:: sh
 

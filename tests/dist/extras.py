@@ -1,9 +1,10 @@
 """Each extra, installed with the wheel and nothing else: ``extras.py WHEEL [EXTRA..]``.
 
 Every extra gets an environment of its own, of the interpreter that runs this, and a
-program that does what the extra is for. Those of LMCache and vLLM are gigabytes: what
-they would install is resolved only. One that has no wheels yet for a new interpreter
-has to fail there, so that this is noticed when it has. Needs uv.
+program that does what the extra is for. Those of LMCache and vLLM are 6 and 9 GB: what
+they would install is resolved only, unless they are named; then it is installed as
+their pages say. One that has no wheels yet for a new interpreter has to fail there, so
+that this is noticed when it has. Needs uv.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from documents.pages import run_by
 
 READ = """
 import sys, aiougds
@@ -52,7 +57,10 @@ PROGRAMS = {
     "figure, _ = plot._figure(1); figure.savefig('figure.svg')",
     "peers": "import aiofiles, caio.linux_uring_asyncio, pyaio",
 }
-RESOLVED = ("lmcache", "vllm")
+RESOLVED = {
+    "lmcache": "import aiougds.lmcache as ours; ours.AiougdsL2AdapterConfig.help()",
+    "vllm": "import aiougds.vllm as ours; assert ours.AiougdsTier.__mro__[1:]",
+}
 # The last interpreter that all of it has wheels for, on 2026-12-01.
 UNTIL = {"lmcache": (3, 13), "peers": (3, 14), "vllm": (3, 14)}
 
@@ -68,12 +76,27 @@ class Failed(Exception):
     """A program failed; what it said."""
 
 
-def run(command: list[str], cwd: str) -> str:
-    env = {**os.environ, "PYTHONSAFEPATH": "1"}
+def run(command: list[str], cwd: str, **more: str) -> str:
+    env = {**os.environ, "PYTHONSAFEPATH": "1", **more}
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"{command[:6]}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return done.stdout + done.stderr
+
+
+def install_as_shown(wheel: Path, extra: str) -> str:
+    """Run what the page shows, with the wheel in reach; return how much came."""
+    (block,) = (b for b in run_by("dist/extras.py") if f"[{extra}]" in b.source)
+    with tempfile.TemporaryDirectory() as folder:
+        run([sys.executable, "-m", "venv", "env"], folder)
+        links = f"{wheel.parent} {os.environ.get('PIP_FIND_LINKS', '')}"
+        # pip's copy of what it downloads would be as much again.
+        more = {"PIP_FIND_LINKS": links, "PIP_NO_CACHE_DIR": "1"}
+        run(["sh", "-e", "-c", f". env/bin/activate\n{block.source}"], folder, **more)
+        run(["env/bin/python", "-c", RESOLVED[extra]], folder)
+        files = Path(folder).rglob("*")
+        size = sum(file.lstat().st_size for file in files if not file.is_symlink())
+    return f"installed as {block.name} says, {size / 1e9:.1f} GB, and imports"
 
 
 def try_extra(wheel: Path, extra: str) -> str:
@@ -109,7 +132,8 @@ def main() -> None:
     for extra in sys.argv[2:] or extras_of(wheel):
         began = time.monotonic()
         if sys.version_info[:2] <= UNTIL.get(extra, sys.version_info):
-            done = try_extra(wheel, extra)
+            whole = extra in RESOLVED and extra in sys.argv[2:]
+            done = (install_as_shown if whole else try_extra)(wheel, extra)
         else:
             done = no_wheels(wheel, extra)
         print(f"{extra}: {done} ({time.monotonic() - began:.0f} s)", flush=True)

@@ -1,9 +1,8 @@
-"""Code blocks of the documents, and the marks above those that are not just run.
+"""Code blocks of the documents, and the marks above those that are not run here.
 
 A mark is a comment in the line above the fence::
 
-    <!-- not run: needs root -->          why: one of REASONS
-    <!-- run by: gpu/test_docs_gpu.py --> a test of its own, which says the page's name
+    <!-- run by: gpu/test_docs_gpu.py --> who runs it, and no other: one of RUN_BY
     <!-- prints -->                       what the program above it prints, in shape
 """
 
@@ -14,20 +13,33 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 
-# Why a block is looked at only, and how many there are: a new one is a choice.
-REASONS: Final = {
-    "installs software": 6,
-    "needs root and a drive": 3,
-    "needs a GPU": 1,
-    "needs LMCache and a GPU": 1,
-    "needs vLLM and a model": 3,
-    "needs bpftrace and root": 1,
-    "takes minutes": 3,
-    "boots guests": 4,
+
+class Runner(NamedTuple):
+    """Which session of nox calls it, and how many blocks it runs."""
+
+    session: str
+    blocks: int
+
+
+# Whoever runs blocks that want more than `documents` has; a new one is a choice.
+RUN_BY: Final = {
+    "dist/clone.py": Runner("dist", 6),
+    "dist/extras.py": Runner("extras", 2),
+    "examples/test_bpftrace.py": Runner("tests", 1),
+    "gpu/test_docs_gpu.py": Runner("tests", 6),
+    "gpu/test_docs_how_to.py": Runner("tests", 4),
+    "integrations/test_lmcache_documented.py": Runner("integrations", 3),
+    "integrations/test_vllm_documented.py": Runner("vllm", 3),
+    "soak/test_documented.py": Runner("soak", 1),
+    "vm/checks/deb.py": Runner("vm", 1),
+    "vm/checks/documented.py": Runner("vm", 3),
+    "vm/checks/reading.py": Runner("vm", 1),
+    "vm/runs/test_documented.py": Runner("vm", 2),
+    "vm/runs/test_reading.py": Runner("vm", 1),
 }
 
 # Whose blocks build on each other: they are run in order, in one folder.
@@ -39,12 +51,12 @@ FENCE: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 IN_DOCSTRING: Final = re.compile(
-    r"(?:^ *\.\. (?P<mark>not run: [^\n]*)\n\n)?"
+    r"(?:^ *\.\. (?P<mark>run by: [^\n]*)\n\n)?"
     r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n"
     r"(?P<source>(?:(?P=indent) +[^\n]*\n|\n)+)",
     re.MULTILINE,
 )
-MARK: Final = re.compile(r"(?P<kind>not run|run by): (?P<what>.+)|(?P<prints>prints)")
+MARK: Final = re.compile(r"run by: (?P<file>\S+)|prints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +76,8 @@ class Block:
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
     @property
-    def not_run(self) -> str:
-        """The reason that it is not run; "" if it is."""
-        return self.mark.removeprefix("not run: ") if "not run" in self.mark else ""
-
-    @property
     def run_by(self) -> str:
-        """The file of tests that runs it; "" for those of this folder."""
+        """The file below ``tests`` that runs it; "" for those of this folder."""
         return self.mark.removeprefix("run by: ") if "run by" in self.mark else ""
 
 
@@ -123,3 +130,18 @@ def every_block() -> list[Block]:
     pages = [block for path in documents() for block in blocks_of(path)]
     modules = sorted((ROOT / "aiougds").rglob("*.py"))
     return pages + [block for path in modules for block in docstring_blocks(path)]
+
+
+def run_by(who: str) -> list[Block]:
+    """The blocks that are left to ``who``, a file below ``tests``: all of them."""
+    found = [block for block in every_block() if block.run_by == who]
+    assert len(found) == RUN_BY[who].blocks, f"{who} runs {RUN_BY[who].blocks} blocks"
+    return found
+
+
+def the_one(page: str, who: str, words: str = "") -> Block:
+    """The one block of a page that is left to ``who``, and has these words."""
+    path = ROOT / page
+    of_page = docstring_blocks if path.suffix == ".py" else blocks_of
+    (found,) = (b for b in of_page(path) if b.run_by == who and words in b.source)
+    return found

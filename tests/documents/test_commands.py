@@ -1,7 +1,7 @@
 """The commands that the documents show run, and print what is shown, in shape.
 
-Those that are not run (a mark says why) are taken apart as far as they can be: the
-shell's grammar, our own options, extras, sessions of nox, JSON in arguments.
+Those that are run elsewhere (a mark says by whom) are taken apart here, so that most
+mistakes are seen at once: grammar, our own options, extras, sessions of nox, JSON.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 from documents.pages import IN_ORDER, ROOT, Block, blocks, blocks_of
 from documents.shape import alike
+from documents.shell import steps, words_of
 from helpers.command_line import BUSY
 
 from aiougds import OptionError
@@ -30,25 +30,9 @@ from aiougds.lmcache._slab_place import SlabPlace
 MIB = 1 << 20
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SHELL = blocks("sh", "console")
-# What may run without a mark: our own commands, and what makes files where they run.
+# What runs here: our own commands, and what makes files where they run.
 HARMLESS = {"aiougds", "cat", "head", "ls", "mkdir", "printf", "python", "truncate"}
 PROCESS = "4711"  # stands for a process that reads and writes
-
-
-def steps(block: Block) -> list[tuple[str, str]]:
-    """Return each command of a block, and what it is shown to print."""
-    if block.language == "sh":
-        return [(block.source, "")]
-    found = re.split(r"^[$#] ", block.source, flags=re.MULTILINE)
-    assert not found[0].strip(), f"{block.name}: begin with a prompt"
-    made: list[tuple[str, str]] = []
-    for text in found[1:]:
-        command, _, printed = text.partition("\n")
-        while command.endswith("\\"):
-            more, _, printed = printed.partition("\n")
-            command = f"{command}\n{more}"
-        made.append((command, printed))
-    return made
 
 
 def ids(block: Block) -> str:
@@ -154,36 +138,6 @@ def test_a_page_runs_from_its_beginning(
     assert ran >= 3
 
 
-def words_of(command: str) -> Iterator[list[str]]:
-    """Return the words of each simple command, comments and assignments aside."""
-    joined = command.replace("\\\n", " ")
-    for line in _logical_lines(joined):
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise AssertionError(f"{error}: {line}") from error
-        part: list[str] = []
-        for word in [*words, ";"]:
-            if word in ("&&", "||", "|", ";", "&"):
-                if part:
-                    yield part
-                part = []
-            elif part or not re.match(r"\w+=", word):
-                part.append(word)
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines, those of one quoted word together."""
-    line = ""
-    for more in text.splitlines():
-        line = f"{line}\n{more}" if line else more
-        if re.sub(r"#.*", "", line).count("'") % 2 == 0:
-            yield line
-            line = ""
-    if line:
-        yield line
-
-
 def parsed(args: list[str]) -> object:
     """Return the exit status that our parser ends with; None: it takes them."""
     try:
@@ -281,7 +235,7 @@ def test_what_is_configured_would_be_taken() -> None:
 @pytest.mark.parametrize("block", [b for b in SHELL if not b.mark], ids=ids)
 def test_what_runs_is_harmless(block: Block) -> None:
     used = {words[0] for command, _ in steps(block) for words in words_of(command)}
-    assert used <= HARMLESS, "mark it: not run"
+    assert used <= HARMLESS, "mark it: run by"
 
 
 def test_readme_has_two_commands() -> None:

@@ -1,21 +1,21 @@
-"""Every code block is of a kind that is run or looked at; what is not, is counted."""
+"""Every code block is run, in one place; one that is no code is looked at."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections import Counter
 
 import pytest
 from documents.pages import (
     MARK,
-    REASONS,
     ROOT,
+    RUN_BY,
     Block,
     blocks_of,
     documents,
     every_block,
+    run_by,
 )
 from documents.shape import alike
 
@@ -44,15 +44,29 @@ def test_block_is_of_a_known_kind(block: Block) -> None:
     if block.mark:
         mark = MARK.fullmatch(block.mark)
         assert mark, f"no such mark: {block.mark}"
-        if block.not_run:
-            assert block.not_run in REASONS
-        if block.run_by:
-            assert (ROOT / "tests" / block.run_by).exists()
+        assert not mark["file"] or mark["file"] in RUN_BY
 
 
-def test_what_is_not_run_is_counted() -> None:
-    told = Counter(block.not_run for block in ALL if block.not_run)
-    assert dict(told) == {reason: n for reason, n in REASONS.items() if n}
+@pytest.mark.parametrize("who", RUN_BY)
+def test_who_runs_blocks_takes_them_from_the_page(who: str) -> None:
+    """As many as it is said to run, in a session that there is."""
+    found = run_by(who)
+    text = (ROOT / "tests" / who).read_text(encoding="utf-8")
+    assert f'"{who}"' in text
+    assert "run_by(" in text or text.count("the_one(") == len(found)
+    sessions = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    assert f"def {RUN_BY[who].session}(session" in sessions
+
+
+def test_contributors_are_told_who_runs_what() -> None:
+    page = ROOT / "docs" / "contributing" / "documents.md"
+    text = page.read_text(encoding="utf-8")
+    assert [who for who in RUN_BY if f"`tests/{who}`" not in text] == []
+
+
+def test_what_is_run_elsewhere_is_code() -> None:
+    for block in ALL:
+        assert not block.run_by or block.language in RUN, block.name
 
 
 @pytest.mark.parametrize("block", [b for b in ALL if b.language == "text"], ids=ids)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from documents.pages import IN_ORDER, ROOT, Block, blocks
+from documents.pages import IN_ORDER, Block, blocks
 from documents.shape import alike
 
 import aiougds
@@ -118,16 +118,8 @@ async def test_part(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("block", ELSEWHERE, ids=lambda block: block.name)
-def test_what_is_not_run_here_is_python(block: Block) -> None:
+def test_what_is_run_elsewhere_is_python(block: Block) -> None:
     compile(block.source, block.name, "exec", flags=AWAITS, dont_inherit=True)
-
-
-@pytest.mark.parametrize(
-    "block", [b for b in ELSEWHERE if b.run_by], ids=lambda block: block.name
-)
-def test_what_is_run_elsewhere_is_named_there(block: Block) -> None:
-    there = (ROOT / "tests" / block.run_by).read_text(encoding="utf-8")
-    assert block.path.name in there
 
 
 def test_there_are_programs_and_parts() -> None:

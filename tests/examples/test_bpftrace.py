@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from documents.pages import run_by
 
 from aiougds import _native
 
@@ -72,15 +73,15 @@ def test_the_notes_are_readable() -> None:
 
 @pytest.fixture
 def watched() -> Callable[..., str]:
-    def run(script: str, *args: str, without: tuple[str, ...] = ()) -> str:
-        """Return what a script says of the process above."""
+    def run(*command: str, without: tuple[str, ...] = ()) -> str:
+        """Return what bpftrace says of the process above; PID stands for it."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         victim = subprocess.Popen([sys.executable, "-c", VICTIM, *without], **pipes)  # type: ignore[call-overload]
         with victim:
             pid = victim.stdout.readline().strip()
-            command = ["bpftrace", "-p", pid, str(SCRIPTS / script), *args]
+            made = [word.replace("PID", pid) for word in command]
             pipes["stderr"] = subprocess.STDOUT
-            with subprocess.Popen(command, **pipes) as tracer:  # type: ignore[call-overload]
+            with subprocess.Popen(made, **pipes) as tracer:  # type: ignore[call-overload]
                 said = ""
                 while "Attaching" not in said:
                     line = tracer.stdout.readline()
@@ -109,6 +110,10 @@ def watched() -> Callable[..., str]:
     return run
 
 
+def script(name: str) -> tuple[str, ...]:
+    return ("bpftrace", "-p", "PID", str(SCRIPTS / name))
+
+
 def attached(pid: int) -> int:
     """Return how many events of the kernel it has open for its probes."""
     links = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
@@ -118,7 +123,7 @@ def attached(pid: int) -> int:
 @needs_root
 @pytest.mark.few
 def test_latencies(watched: Callable[..., str]) -> None:
-    said = watched("latency.bt")
+    said = watched(*script("latency.bt"))
     counts = {
         int(opcode): sum(map(int, re.findall(r"\)\s+(\d+) \|", body)))
         for opcode, body in re.findall(
@@ -131,24 +136,55 @@ def test_latencies(watched: Callable[..., str]) -> None:
 
 @needs_root
 def test_doorbells(watched: Callable[..., str]) -> None:
-    said = watched("doorbells.bt")
+    said = watched(*script("doorbells.bt"))
     numbers = map(int, re.findall(r"\)\s+(\d+) \|", said))
     assert sum(numbers) in (READS + 1, READS + 2)  # a batch of two may ring twice
 
 
 @needs_root
 def test_slow_ones_and_failures(watched: Callable[..., str]) -> None:
-    said = watched("slow.bt", "60000000")
+    said = watched(*script("slow.bt"), "60000000")
     lines = re.findall(r"queue \d+ opcode (\d+) bytes (\d+) status (\w+) took", said)
     assert lines == [("1", "8192", "0x280")]
 
 
 @needs_root
 def test_without_statistics_there_are_no_times(watched: Callable[..., str]) -> None:
-    said = watched("latency.bt", without=("statistics",))
+    said = watched(*script("latency.bt"), without=("statistics",))
     assert f"@bytes[2]: {(READS + 2) * 4096}" in said
     assert "latency_ns" not in said
-    said = watched("slow.bt", "60000000", without=("statistics",))
+    said = watched(*script("slow.bt"), "60000000", without=("statistics",))
     assert "WARNING" not in said
     lines = re.findall(r"queue \d+ opcode (\d+) .* status (\w+) took (\d+) us", said)
     assert lines == [("1", "0x280", "0")]
+
+
+def histograms(said: str) -> dict[str, int]:
+    """How much was counted, by the name of the map; keys aside."""
+    found: dict[str, int] = {}
+    name = ""
+    for line in said.splitlines():
+        if key := re.match(r"@(\w+)\[", line):
+            name = key[1]
+        elif count := re.match(r"[\[(].*[\])]\s+(\d+) \|", line):
+            found[name] = found.get(name, 0) + int(count[1])
+    return found
+
+
+@needs_root
+def test_what_the_page_shows(watched: Callable[..., str], tmp_path: Path) -> None:
+    """How docs/how-to/observability.md finds the library, and its two looks."""
+    (block,) = run_by("examples/test_bpftrace.py")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    finds, *looks = block.source.splitlines()
+    ours = f"PATH={tmp_path}:$PATH\n{finds}"
+    counted = [
+        histograms(watched("sh", "-e", "-c", f"{ours}\nexec {look}")) for look in looks
+    ]
+    reads, commands = counted
+    assert reads == {"read_ns": READS + 2}
+    # A line a doorbell; a batch of two may ring twice, and the write is one more.
+    assert set(commands) == {"commands"}
+    assert commands["commands"] in (READS + 2, READS + 3)

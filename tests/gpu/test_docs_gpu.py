@@ -12,9 +12,10 @@ import os
 import re
 from pathlib import Path
 from types import CodeType, SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import pytest
+from documents.pages import run_by
 from gpu.objects import Tensor
 from gpu.on_stream import obj, recorded
 from gpu.rig import GPU
@@ -28,12 +29,11 @@ pytestmark = [
     pytest.mark.vendors("cuda"),
     pytest.mark.software,
 ]
-DOCS: Final = Path(__file__).parents[2] / "docs" / "concepts"
 
 
 def programs(page: str) -> list[str]:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    mine = run_by("gpu/test_docs_gpu.py")
+    return [block.source for block in mine if block.path.name == page]
 
 
 def block(page: str, words: str) -> CodeType:

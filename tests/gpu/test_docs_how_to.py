@@ -7,7 +7,7 @@ import asyncio
 import inspect
 
 import pytest
-from documents.pages import ROOT, Block, blocks_of
+from documents.pages import Block, run_by
 from gpu.on_stream import obj
 from gpu.rig import GPU
 
@@ -19,8 +19,8 @@ MIB = 1 << 20
 
 
 def programs(vendor: str) -> list[Block]:
-    page = ROOT / "docs" / "how-to" / PAGES[vendor]
-    return [block for block in blocks_of(page) if block.language == "python"]
+    mine = run_by("gpu/test_docs_how_to.py")
+    return [block for block in mine if block.path.name == PAGES[vendor]]
 
 
 async def run(block: Block, names: dict[str, object]) -> None:

@@ -10,26 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from .lmcache_server import Server, adapter
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of a few layers with weights of a seeded generator."""
-    import torch
-
-    torch.manual_seed(7)
-    config = LlamaConfig(
-        vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=2048,
-    )  # fmt: skip
-    folder = tmp_path_factory.mktemp("model")
-    LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
-    return folder
 
 
 def engine(model: Path, port: int) -> dict[str, Any]:

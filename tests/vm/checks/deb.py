@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from documents.pages import the_one
+
 from vm.guest.check import check
 from vm.guest.ground import Ground
 
@@ -126,3 +128,15 @@ def purging_leaves_nothing(ground: Ground) -> None:
     assert [str(path) for path in left if path.exists()] == []
     assert "ugds" not in ground.run("dkms", "status")
     assert subprocess.run(["getent", "group", "ugds"]).returncode != 0
+
+
+@check(limit_s=1400)
+def the_module_is_built_by_hand(ground: Ground) -> None:
+    """As docs/reference/uapi.md has it, in the checkout, where headers are."""
+    lay_headers()
+    lay_build_folder(ground.plan["release"])
+    block = the_one("docs/reference/uapi.md", "vm/checks/deb.py")
+    shell = ("sh", "-e", "-c", f"cd {shlex.quote(str(ROOT))}\n{block.source}")
+    ground.run(*shell, timeout_s=1300)
+    assert LOADED.exists()
+    ground.run("rmmod", "ugds_drv")
