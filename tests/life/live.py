@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final, Unpack
 
 import anyio
+import pytest
 
 import aiougds
-from aiougds import Namespace, OpenKeywords
+from aiougds import Namespace, OpenKeywords, OperationTimeoutError
 from aiougds.testing import counters
 
 BLOCK: Final = 4096
@@ -53,12 +54,32 @@ def check_clean(ns: Namespace) -> None:
     assert ns.controller.quarantine == ()
 
 
-async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 30.0) -> None:
     """Wait for a state that is told by nothing; fail when it does not come."""
     end = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end, "the awaited state did not come"
         await anyio.sleep(0.001)
+
+
+# What has to be somewhere before its time is over has more of it, if need be.
+PATIENT_S: Final = (0.2, 1.0, 4.0, 16.0)
+
+
+async def given_up(
+    ns: Namespace, call: Callable[[float], Awaitable[object]]
+) -> OperationTimeoutError:
+    """Have an operation time out that is at the device by then.
+
+    One that a busy machine did not send in time was never there: once more.
+    """
+    before = len(ns.controller.quarantine)
+    for timeout_s in PATIENT_S:
+        with pytest.raises(OperationTimeoutError) as over:
+            await call(timeout_s)
+        if len(ns.controller.quarantine) > before:
+            return over.value
+    raise AssertionError("it was never sent in time")
 
 
 async def cancelled_when(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import anyio
 import pytest
 from life.conftest import Case, Live
@@ -10,25 +12,29 @@ from life.live import BLOCK, Clock, pattern, until
 from aiougds.testing import Fault, counters, inject
 
 pytestmark = pytest.mark.anyio
+PATIENCE_S = 30.0
 
 
 @pytest.mark.few
 async def test_lost_interrupt_is_recovered_and_counted(live: Live, case: Case) -> None:
     data = pattern(BLOCK)
-    async with live() as ns, ns.allocate(BLOCK) as reg:
+    async with live("latency=1ms") as ns, ns.allocate(BLOCK) as reg:
         await ns.write(data, offset=0)
-        for _ in range(20):
+        before = ns.controller.statistics().stragglers
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
             with inject(ns, Fault.lose_interrupt("read", count=1)) as lost:
                 clock = Clock()
                 assert await ns.read(reg, offset=0) == BLOCK
                 assert lost.hits == 1
                 assert clock.within(0, 3)
             assert reg.view[:] == data
-            # A device that is quick enough is seen by the last look before the sleep.
-            if case.mode != "interrupt" or ns.controller.statistics().stragglers:
+            # An owner that is slow to sleep sees it by its last look before.
+            found = ns.controller.statistics().stragglers - before
+            if case.mode != "interrupt" or found:
                 break
         if case.mode == "interrupt":  # nobody else looks
-            assert ns.controller.statistics().stragglers == 1
+            assert found == 1
         assert ns.controller.statistics().timeouts == 0
         assert ns.controller.state == "live"
 
@@ -89,14 +95,14 @@ async def test_delays_pass_and_keep_no_order(live: Live) -> None:
             order.append(i)
 
         with (
-            inject(ns, Fault.delay(0.10, "read").on(slba=0, nlb=1)),
-            inject(ns, Fault.delay(0.05, "read").on(slba=1, nlb=1)),
+            inject(ns, Fault.delay(0.30, "read").on(slba=0, nlb=1)),
+            inject(ns, Fault.delay(0.15, "read").on(slba=1, nlb=1)),
         ):
             clock = Clock()
             async with anyio.create_task_group() as group:
                 for i in range(8):
                     group.start_soon(read, i)
-            assert clock.within(0.10, 0.5)
+            assert clock.within(0.30, 0.7)
         assert order[-2:] == [1, 0]
         assert sorted(order) == list(range(8))
 

@@ -7,7 +7,7 @@ import errno
 import anyio
 import pytest
 from life.conftest import Live
-from life.live import BLOCK, Clock, pattern, until
+from life.live import BLOCK, PATIENT_S, Clock, given_up, pattern, until
 
 from aiougds import (
     BatchError,
@@ -83,8 +83,9 @@ async def test_the_range_is_busy_until_the_completion(live: Live) -> None:
     async with live() as ns, ns.allocate(4 * BLOCK) as reg:
         await ns.write(data, offset=0)
         with inject(ns, Fault.hold("read", count=1)) as held:
-            with pytest.raises(OperationTimeoutError):
-                await ns.read(reg[BLOCK : 2 * BLOCK], offset=0, timeout_s=0.2)
+            part = reg[BLOCK : 2 * BLOCK]
+            await given_up(ns, lambda t: ns.read(part, offset=0, timeout_s=t))
+            await until(lambda: held.hits == 1)
             (stuck,) = ns.controller.quarantine
             assert (stuck.nbytes, stuck.buf_offset) == (BLOCK, BLOCK)
             assert stuck.age_s >= 0
@@ -117,8 +118,8 @@ async def test_late_bytes_land_in_memory_that_is_still_there(live: Live) -> None
         await ns.write(data, offset=0)
         memory = bytearray(BLOCK)
         with inject(ns, Fault.hold("read", count=1)) as held:
-            with pytest.raises(OperationTimeoutError):
-                await ns.read(memory, offset=0, timeout_s=0.2)
+            await given_up(ns, lambda t: ns.read(memory, offset=0, timeout_s=t))
+            await until(lambda: held.hits == 1)
             assert memory == bytes(BLOCK)
             held.clear()
             await until(lambda: not ns.controller.quarantine)
@@ -148,9 +149,9 @@ async def test_batches_after_a_timeout(live: Live) -> None:
 async def test_in_time_is_no_timeout(live: Live) -> None:
     async with live() as ns, ns.allocate(BLOCK) as reg:
         for _ in range(50):
-            assert await ns.read(reg, offset=0, timeout_s=5) == BLOCK
+            assert await ns.read(reg, offset=0, timeout_s=30) == BLOCK
         with inject(ns, Fault.delay(0.02, "read", count=1)):
-            assert await ns.read(reg, offset=0, timeout_s=5) == BLOCK
+            assert await ns.read(reg, offset=0, timeout_s=30) == BLOCK
         assert ns.controller.statistics().timeouts == 0
 
 
@@ -197,7 +198,7 @@ async def test_every_command_can_time_out(live: Live, name: str) -> None:
             await call(0.02)
         await until(lambda: not ns.controller.quarantine)
         await ns.read(reg, offset=0)
-        await call(5)
+        await call(30)
 
 
 async def test_read_many_times_out_item_by_item(live: Live) -> None:
@@ -205,12 +206,17 @@ async def test_read_many_times_out_item_by_item(live: Live) -> None:
     async with live() as ns, ns.allocate(16 * BLOCK) as reg:
         await ns.write(data, offset=0)
         pairs = [(reg[i * BLOCK : (i + 1) * BLOCK], i * BLOCK) for i in range(16)]
-        with inject(ns, Fault.hold("read").on(slba=3, nlb=2)):
-            clock = Clock()
-            with pytest.raises(BatchError) as failed:
-                await ns.read_many(pairs, timeout_s=0.2)
-            assert clock.within(0.2, 0.7)
+        for timeout_s in PATIENT_S:  # until the others come back in it
+            with inject(ns, Fault.hold("read").on(slba=3, nlb=2)):
+                clock = Clock()
+                with pytest.raises(BatchError) as failed:
+                    await ns.read_many(pairs, timeout_s=timeout_s)
+                assert clock.within(timeout_s, timeout_s + 0.5)
+                stuck = ns.controller.statistics().quarantined
+            await until(lambda: not ns.controller.quarantine)
             results = failed.value.results
+            if len(failed.value.exceptions) > 2:
+                continue
             for i, result in enumerate(results):
                 if i in (3, 4):
                     assert isinstance(result, OperationTimeoutError)
@@ -219,9 +225,11 @@ async def test_read_many_times_out_item_by_item(live: Live) -> None:
                     part = slice(i * BLOCK, (i + 1) * BLOCK)
                     assert reg.view[part] == data[part]
             assert len(failed.value.exceptions) == 2
-            assert ns.controller.statistics().quarantined == 2
-        await until(lambda: not ns.controller.quarantine)
-        assert await ns.read_many(pairs, timeout_s=5) == [BLOCK] * 16
+            assert stuck == 2
+            break
+        else:
+            raise AssertionError("the others never came back in time")
+        assert await ns.read_many(pairs, timeout_s=30) == [BLOCK] * 16
 
 
 async def test_harvest_returns_at_its_time_and_loses_nothing(live: Live) -> None:
@@ -245,14 +253,20 @@ async def test_deadline_of_a_split_request(live: Live) -> None:
         live("mdts=1", depth=4, batch_depth=4, queues=2) as ns,
         ns.allocate(size) as reg,
     ):
-        before = ns.controller.statistics().commands
-        with inject(ns, Fault.hold("read").on(skip=3)) as held:
-            with pytest.raises(OperationTimeoutError):
-                await ns.read(reg, offset=0, timeout_s=0.05)
-            assert 1 <= held.hits <= 4
-            assert ns.controller.statistics().commands - before <= 3 + 4
-            assert ns.controller.statistics().quarantined == 1
-        await until(lambda: not ns.controller.quarantine)
+        for timeout_s in (0.05, *PATIENT_S):
+            before = ns.controller.statistics().commands
+            with inject(ns, Fault.hold("read").on(skip=3)) as held:
+                with pytest.raises(OperationTimeoutError):
+                    await ns.read(reg, offset=0, timeout_s=timeout_s)
+                hits = held.hits
+                assert hits <= 4
+                assert ns.controller.statistics().commands - before <= 3 + 4
+                stuck = ns.controller.statistics().quarantined
+            await until(lambda: not ns.controller.quarantine)
+            if hits:  # it came so far in its time
+                break
+        assert hits
+        assert stuck == 1
         assert await ns.read(reg, offset=0) == size
 
 

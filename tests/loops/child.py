@@ -22,7 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run_script(
-    body: str, *arguments: str, timeout_s: float = 15, options: tuple[str, ...] = ()
+    body: str, *arguments: str, timeout_s: float = 50, options: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     """Return how the script ended; fail when it does not."""
     return subprocess.run(

@@ -51,7 +51,7 @@ def step(frame, event, _arg):
             sys.settrace(None)
             child = os.fork()
             if not child:
-                faulthandler.dump_traceback_later(5, exit=True)
+                faulthandler.dump_traceback_later(30, exit=True)
     return step
 
 forks = 0
@@ -93,6 +93,7 @@ print(forks, "done")
 """
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("mode", "stride"),
     [
@@ -109,7 +110,7 @@ def test_fork_at_every_line(tmp_path: Path, mode: str, stride: int) -> None:
             mode,
             str(stride),
             options=QUIET,
-            timeout_s=50,
+            timeout_s=170,
         )
     )
     assert ended.endswith("done\n")

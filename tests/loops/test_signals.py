@@ -72,17 +72,23 @@ def check(ns):
     storm(0)  # a loop that closes is told of signals through a pipe that breaks
     stats = ns.controller.statistics()
     assert (stats.inflight, stats.dropped, stats.quarantined) == (0, 0, 0), stats
-    assert stats.reads == 3 * ROUNDS and stats.writes == ROUNDS, stats
+    assert stats.reads == 3 * stats.writes and stats.writes >= ROUNDS, stats
     seen = aiougds.testing.counters(ns)
     assert (seen.iommu_faults, seen.protocol_errors) == (0, 0)
-    assert ticks > 20, ticks
     print("nothing lost")
+
+def rounds():
+    # Enough of them, and of signals, which come seldom to who has no processor.
+    number = 0
+    while number < ROUNDS or ticks <= 20:
+        yield number
+        number += 1
 
 async def main():
     async with aiougds.open(ADDRESS, mode=mode) as ns:
         async with ns.allocate(4 * BLOCK) as reg:
             storm(0.001)
-            for number in range(ROUNDS):
+            for number in rounds():
                 data = os.urandom(BLOCK)
                 assert await ns.write(data, offset=number % 64 * BLOCK) == BLOCK
                 pairs = [(reg[:BLOCK], number % 64 * BLOCK), (reg[BLOCK:2*BLOCK], 0)]
@@ -95,7 +101,7 @@ def blocking_main():
     with blocking.open(ADDRESS, mode=mode) as ns:
         with ns.allocate(4 * BLOCK) as reg:
             storm(0.001)
-            for number in range(ROUNDS):
+            for number in rounds():
                 data = os.urandom(BLOCK)
                 assert ns.write(data, offset=number % 64 * BLOCK) == BLOCK
                 pairs = [(reg[:BLOCK], number % 64 * BLOCK), (reg[BLOCK:2*BLOCK], 0)]
@@ -137,7 +143,9 @@ def test_eintr_never_surfaces(tmp_path: Path) -> None:
     signal.signal(signal.SIGALRM, tick)
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
     path = sys.argv[1]
-    for _ in range(15):
+    rounds = 0
+    while rounds < 15 or ticks <= 20:
+        rounds += 1
         with blocking.open(f"emu:{path}?size=1MiB") as ns:
             ns.write(bytes(BLOCK), offset=0, fua=True)
             ns.controller.reset()
@@ -148,7 +156,6 @@ def test_eintr_never_surfaces(tmp_path: Path) -> None:
                 batch.submit()
                 assert [item.result for item in batch.harvest(1)] == [BLOCK]
     signal.setitimer(signal.ITIMER_REAL, 0)
-    assert ticks > 20, ticks
     print("done")
     """
     assert check_all_quiet([body], str(tmp_path / "data")) == ["done\n"]
