@@ -45,7 +45,7 @@ def free(ns: Opened) -> bool:
 
 
 async def freed(world: World, ns: Opened) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while not free(ns):
         assert time.monotonic() < end
         if world.loop == "blocking":

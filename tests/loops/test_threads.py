@@ -40,7 +40,7 @@ def opened(
         assert (stats.inflight, stats.quarantined, stats.unknown_cids) == (0, 0, 0)
 
 
-def soon(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+def soon(condition: Callable[[], bool], within_s: float = 30.0) -> None:
     end = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end, "the awaited state did not come"
