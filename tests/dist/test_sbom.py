@@ -53,7 +53,7 @@ def test_what_others_wrote_is_named_with_its_licence(tmp_path: Path) -> None:
     bill = json.loads(made(tmp_path, None))
     whole = bill["metadata"]["component"]
     cffi, shtab = metadata("cffi"), metadata("shtab")
-    assert licences([whole]) == {"aiougds 1.2.3": "MIT"}
+    assert licences([whole]) == {"aiougds 1.2.3": "MIT AND MIT-0 AND MPL-2.0"}
     assert licences(whole["components"]) == {
         f"cffi {cffi['Version']}": cffi["License-Expression"],
         f"shtab {shtab['Version']}": shtab["License"],

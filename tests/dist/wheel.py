@@ -74,7 +74,7 @@ def ranges(bill: dict[str, Any]) -> set[str]:
 
 
 def bill_problems(
-    bill: dict[str, Any], about: Message, wheel: zipfile.ZipFile
+    bill: dict[str, Any], about: Message, wheel: zipfile.ZipFile, info: str
 ) -> list[str]:
     """The bill beside the metadata, and beside what is there."""
     whole = bill["metadata"]["component"]
@@ -105,6 +105,14 @@ def bill_problems(
             {name: licence(one) for name, one in included.items()},
             {"cffi": "MIT-0", "shtab": "MPL-2.0"},
         ),
+        "the licence of all of it": (
+            {"MIT", *(licence(one) for one in included.values())},
+            set(about["License-Expression"].split(" AND ")),
+        ),
+        "texts of licences": (
+            {f"{info}/licenses/{one}" for one in about.get_all("License-File", [])},
+            {one for one in names if "/licenses/" in one},
+        ),
     }
     return [
         f"{what}: the bill says {said}, the wheel {held}"
@@ -122,7 +130,7 @@ def problems(path: Path) -> list[str]:
         text = wheel.read(f"{info}/{BILL}").decode()
         about = Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
         found = record_problems(wheel, info) + schema_problems(text)
-        return found + bill_problems(json.loads(text), about, wheel)
+        return found + bill_problems(json.loads(text), about, wheel, info)
 
 
 if __name__ == "__main__":
