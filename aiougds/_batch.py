@@ -38,7 +38,9 @@ class BatchItem(NamedTuple):
     """How one operation of a batch ended."""
 
     cookie: object
-    """What it was submitted with."""
+    """What it was submitted with: any object, as one batch may carry several kinds.
+
+    Who gives numbers narrows it with ``assert isinstance(item.cookie, int)``."""
     nbytes: int
     """Bytes moved; before the failure, if it failed."""
     error: UGDSError | None

@@ -121,8 +121,9 @@ def chosen(target: str | None, *, seen: bool = False) -> list[Glance]:
     """Return what is to be watched; nothing there is an error, unless it was seen."""
     if not runtime_folder():
         raise UsageError(
-            "there is no XDG_RUNTIME_DIR, so no process shows anything; set it to the "
-            "one that the process to be watched has"
+            "XDG_RUNTIME_DIR is not set, and it is the folder that processes show "
+            "their controllers in; set it to that of the process to be watched: as a "
+            f"rule it is /run/user/{os.geteuid()}"
         )
     found = [glance for glance in everything() if glance.alive]
     here = [glance for glance in found if target is None or matches(glance, target)]

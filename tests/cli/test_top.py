@@ -142,6 +142,8 @@ def test_what_is_no_segment_is_passed_over(
 
 def test_no_runtime_directory(aiougds: CommandLine) -> None:
     aiougds.environment.pop("XDG_RUNTIME_DIR", None)
-    assert "XDG_RUNTIME_DIR" in aiougds.fail(2, "top")
+    said = aiougds.fail(2, "top")
+    assert "XDG_RUNTIME_DIR is not set" in said
+    assert f"/run/user/{os.geteuid()}" in said
     aiougds.environment["XDG_RUNTIME_DIR"] = "/nowhere"
     assert "interval" in aiougds.fail(2, "top", "--interval", "0")
