@@ -62,7 +62,10 @@ class Controller:
     # ---- namespaces ----
 
     def namespaces(self) -> list[int]:
-        """Return the active namespace identifiers, ascending."""
+        """Return the active namespace identifiers, ascending.
+
+        As Identify has them (NVMe base, clause 5.17).
+        """
         device = self._device
         device.check_open()
         room = 1024
@@ -192,7 +195,7 @@ class Controller:
         """Memory that the device may still touch for operations that were given up.
 
         It ends with the command's own late completion, a reset, or the removal of
-        the device; :meth:`settled` waits for that.
+        the device; :meth:`settled` waits for that (uGDS paper, 2.6).
         """
         return () if self._device.ended else quarantine(self._device)
 
@@ -259,7 +262,7 @@ class Controller:
         Opcodes that would touch the engine's own queues are refused. Cancelled, it
         goes on until the command has ended. Raises NVMeError for what the controller
         answered. ``opcode``, ``cdw10`` to ``cdw15`` (``cdw11``, ``cdw12``, ``cdw13``,
-        ``cdw14``) are those of the command.
+        ``cdw14``) are those of the command (NVMe base, clause 5).
         """
         self._device.check_open()
         cdws = (cdw10, cdw11, cdw12, cdw13, cdw14, cdw15)
@@ -290,7 +293,10 @@ class Controller:
         return await _admin.error_log(self._device, entries)
 
     def events(self) -> Events:
-        """Return the async iterator over asynchronous events; it ends at close."""
+        """Return the async iterator over asynchronous events; it ends at close.
+
+        They come as NVMe base, clause 5.2, has them.
+        """
         self._device.check_open()
         return self._events
 
@@ -299,8 +305,9 @@ class Controller:
 
         Awaits a thread. Operations in flight end with OperationAbortedError; the
         quarantine is released; submissions meanwhile are refused with BrokenError.
-        While another reset runs, this one comes after it. Cancelled, it goes on until
-        the reset is over. Raises BrokenError when the controller does not come back.
+        While another reset runs, this one comes after it (a controller level reset:
+        NVMe base, clause 3.7.2). Cancelled, it goes on until the reset is over. Raises
+        BrokenError when the controller does not come back.
         """
         device = self._device
         device.check_open()

@@ -379,7 +379,7 @@ class OperationAbortedError(UGDSError):
 
 
 class NVMeError(UGDSError):
-    """The controller completed a command with a failure (NVMe base, clause 4.2.3).
+    """The controller completed a command with a failure (NVMe base: status field).
 
     ``sct`` and ``sc`` are status code type and status code, ``dnr`` is "do not
     retry", ``more`` says that the error log has more to tell, ``crd`` chooses the

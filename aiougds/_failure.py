@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aiougds._channel import Channel
     from aiougds._device import Device
 
-DATA_TRANSFER_ERROR: Final = 0x004  # generic command status (NVMe base, figure 101)
+DATA_TRANSFER_ERROR: Final = 0x004  # generic command status (NVMe base)
 NAMES: Final = OP_NAMES
 _OUTCOMES: Final = {
     lib.UGDS_NEVER_SENT: "it was never sent",

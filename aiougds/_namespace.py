@@ -326,6 +326,8 @@ class Namespace(NamespaceCommands, StreamCalls):
     ) -> list[int]:
         """Read many ranges with one submission, one doorbell and one wait.
 
+        As the paper's batch (uGDS paper, 3.2), of any length.
+
         Either ``requests`` are pairs of registered memory and offset; or it is one
         registration, and ``offsets`` (int64) say where each ``nbytes`` come from and
         ``buf_offsets`` (int64, default ``i * nbytes``) where in it they go.
@@ -385,7 +387,7 @@ class Namespace(NamespaceCommands, StreamCalls):
     def batch(self, capacity: int = 128) -> Batch:
         """Return a reusable context for up to ``capacity`` operations at a time.
 
-        It belongs to the event loop that first submits with it.
+        It belongs to the event loop that first submits with it (uGDS paper, 3.2).
         """
         from aiougds._batch import Batch
 

@@ -37,8 +37,7 @@ class NamespaceCommands(NamespaceMemory):
         """Put everything that was written before onto the medium (Flush).
 
         Awaits the command; cancelled, it still waits for its completion. Whose writes
-        they were does not matter: it is of the whole namespace (NVM command set, clause
-        3.2.2).
+        they were does not matter: it is of the whole namespace (NVMe base, clause 7.1).
         """
         said = Said(policy, mode, io_class)
         op = lib.UGDS_OP_FLUSH | self._planned("flush", said)
@@ -55,7 +54,10 @@ class NamespaceCommands(NamespaceMemory):
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
     ) -> int:
-        """Write zeroes without moving them (Write Zeroes); whole blocks."""
+        """Write zeroes without moving them; whole blocks.
+
+        The command is Write Zeroes (NVM command set, clause 3.2.8).
+        """
         op = lib.UGDS_OP_WRITE_ZEROES | (FUA if fua else 0)
         said = Said(policy, mode, io_class)
         return await self._plain(op, offset, nbytes, said, timeout_s)
@@ -70,7 +72,10 @@ class NamespaceCommands(NamespaceMemory):
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
     ) -> int:
-        """Tell the controller that the blocks hold nothing (Dataset Management)."""
+        """Tell the controller that the blocks hold nothing.
+
+        The command is Dataset Management (NVM command set, clause 3.2.3).
+        """
         op = lib.UGDS_OP_DEALLOCATE
         said = Said(policy, mode, io_class)
         return await self._plain(op, offset, nbytes, said, timeout_s)
@@ -85,7 +90,10 @@ class NamespaceCommands(NamespaceMemory):
         io_class: IoClass | None = None,
         timeout_s: float | None = None,
     ) -> int:
-        """Have the controller check that the blocks can be read (Verify)."""
+        """Have the controller check that the blocks can be read.
+
+        The command is Verify (NVM command set, clause 3.2.5).
+        """
         op = lib.UGDS_OP_VERIFY
         said = Said(policy, mode, io_class)
         return await self._plain(op, offset, nbytes, said, timeout_s)

@@ -36,7 +36,8 @@ class NamespaceMemory(NamespaceWindow):
 
         Raises MemoryLayoutError for memory that is not contiguous or managed,
         WrongGPUError and MemoryFreedError for what a runtime knows otherwise, and
-        CapabilityError where no runtime, or no way to its memory, is there.
+        CapabilityError where no runtime, or no way to its memory, is there. What a
+        registration is: uGDS paper, 2.3.
         """
         return register(Registration, buf, self._ready(), cached=cached)
 

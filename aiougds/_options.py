@@ -164,12 +164,12 @@ class OpenOptions:
     retries: int = field(default=0, metadata=_limits(0, 100))
     """How often a command is sent again that failed without "Do Not Retry".
 
-    The controller says when (CRD; NVMe base, clause 4.2.3.1); else it is at once, then
-    after 1 ms, 2 ms and so on up to 128 ms. Reads, writes, compares, flushes, verifies,
-    zeroes and deallocations alike: doing them twice does what once does. Admin commands
-    and what was aborted are not retried; a time limit or a cancel ends it. What the
-    controller wants to be sent later than after ``hang_timeout_s`` is not retried: the
-    failure says ``retry_after_s``.
+    The controller says when (CRD in the status field, NVMe base); else it is at once,
+    then after 1 ms, 2 ms and so on up to 128 ms. Reads, writes, compares, flushes,
+    verifies, zeroes and deallocations alike: doing them twice does what once does.
+    Admin commands and what was aborted are not retried; a time limit or a cancel ends
+    it. What the controller wants to be sent later than after ``hang_timeout_s`` is not
+    retried: the failure says ``retry_after_s``.
     """
     shadow_doorbells: bool = True
     """Use the Doorbell Buffer (NVMe base, clause 5.8) where it is advertised."""

@@ -70,7 +70,8 @@ class Registration(PinnedMemory):
 
         Of a GPU, and of what was registered as a dma-buf. Close the :class:`Export`
         before the registration, which is busy until then. Raises CapabilityError where
-        the memory or its GPU cannot be exported, MemoryFreedError, GPUError.
+        the memory or its GPU cannot be exported, MemoryFreedError, GPUError. What it is
+        for: uGDS paper, 2.3.
         """
         return Exporting(self)
 

@@ -56,7 +56,8 @@ class StreamCalls(NamespaceWindow):
         """Read into ``buf`` when a GPU stream comes to it; the stream waits for that.
 
         What was queued on the stream before is over when the read begins, what is
-        queued behind sees its bytes. Returns at once; await the operation, or not.
+        queued behind sees its bytes (uGDS paper, 3.3, but no callback holds a thread).
+        Returns at once; await the operation, or not.
 
         ``stream`` is one of torch, CuPy, Numba or cuda.core, a HIP stream, or a raw
         handle (0: the legacy default stream). ``offset`` and ``nbytes`` may be cells

@@ -146,6 +146,51 @@ def test_what_is_awaited_says_how_it_ends(member: Member) -> None:
     assert re.search(r"[Rr]aise|Error", text), "say what it raises"
 
 
+# What sends a command of NVMe, or is the paper's idea; the rest is our own.
+COMMANDS = {
+    "Controller": "admin error_log events identify log_page namespaces reset smart_log",
+    "Namespace": "compare deallocate flush read verify write write_zeroes",
+}
+IDEAS = {
+    "Batch": "read submit write",
+    "Controller": "quarantine",
+    "Namespace": "batch on_stream read_many read_on register register_dmabuf"
+    " write_many write_on",
+    "Registration": "export_dmabuf",
+}
+CLAUSE = re.compile(r"(NVMe base|NVM command set),\s+clause\s+\d")
+SECTION = re.compile(r"uGDS paper, \d\.\d")
+
+
+def told_with(member: Member, seen: frozenset[str] = frozenset()) -> str:
+    """What it says, what others say that it is as, and what made its object."""
+    text = member.doc
+    made_by = re.findall(r"Made by :meth:`([\w.]+)`", inspect.getdoc(member.cls) or "")
+    for name in re.findall(r"[Aa]s\s+(?:of\s+)?:meth:`([\w.]+)`", text) + made_by:
+        wanted = name if "." in name else f"{member.cls.__name__}.{name}"
+        for other in MEMBERS:
+            if other.label == f"aiougds.{wanted}" and other.label not in seen:
+                text += told_with(other, seen | {member.label, other.label})
+    return text
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda m: m.label)
+def test_what_has_a_source_names_it(member: Member) -> None:
+    """Of the public package; the blocking one says of which call each is the twin."""
+    if member.module != "aiougds":
+        return
+    for sources, wanted in ((COMMANDS, CLAUSE), (IDEAS, SECTION)):
+        if member.name in sources.get(member.cls.__name__, "").split():
+            assert wanted.search(told_with(member)), "say what is behind it"
+
+
+def test_what_has_a_source_is_there() -> None:
+    there = {member.label for member in MEMBERS}
+    for sources in (COMMANDS, IDEAS):
+        for cls, names in sources.items():
+            assert {f"aiougds.{cls}.{name}" for name in names.split()} <= there
+
+
 def test_what_is_inside_is_there() -> None:
     there = {name for _, cls in classes() for name in dir(cls)}
     assert there >= INSIDE
