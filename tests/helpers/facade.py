@@ -15,7 +15,7 @@ from aiougds.blocking import Batch
 AWAITED: Final = {
     "aclose", "admin", "clear_registration_cache", "compare", "deallocate", "error_log",
     "flush", "harvest", "identify", "log_page", "map", "read", "read_many", "reset",
-    "smart_log", "verify", "write", "write_many", "write_zeroes",
+    "settled", "smart_log", "verify", "write", "write_many", "write_zeroes",
 }  # fmt: skip
 OF_BATCH: Final = {"aclose", "harvest"}
 WRAPPED: Final = {
