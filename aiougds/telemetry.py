@@ -10,6 +10,7 @@ From then on every read, write, flush and so on of every namespace is a span of 
 client, ``nvme.read`` and the like, within the span that is current where it is
 awaited. Until then, and after :func:`uninstrument`, it costs nothing.
 
+One that failed or was cancelled has the status "error".
 Attributes: ``system.device`` (the address), ``disk.io.direction``, ``error.type`` as
 the semantic conventions name them; ``nvme.namespace.id``, ``nvme.offset``,
 ``nvme.bytes`` (moved), ``nvme.items``, ``nvme.status`` beside them.
@@ -20,6 +21,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final, cast
 
+from aiougds import __version__
 from aiougds import _public as _public  # what errors are called
 from aiougds._errors import CapabilityError, NVMeError
 from aiougds._namespace import Namespace
@@ -55,7 +57,7 @@ def instrument(tracer_provider: TracerProvider | None = None) -> None:
     Calling it twice changes the provider.
     """
     uninstrument()
-    tracer = trace.get_tracer(NAME, tracer_provider=tracer_provider)
+    tracer = trace.get_tracer(NAME, __version__, tracer_provider=tracer_provider)
     for name, direction in DIRECTIONS.items():
         _plain[name] = getattr(Namespace, name)
         setattr(Namespace, name, _traced(tracer, name, direction))
@@ -99,7 +101,10 @@ def _traced(
 
 
 def _failed(span: Span, error: BaseException) -> None:
-    span.set_attribute("error.type", type(error).__qualname__)
+    name = type(error).__qualname__
+    span.set_attribute("error.type", name)
+    if not isinstance(error, Exception):  # a cancel; of others the span sees to it
+        span.set_status(trace.Status(trace.StatusCode.ERROR, name))
     if isinstance(error, NVMeError):
         span.set_attribute("nvme.status", f"{error.status:#x}")
 

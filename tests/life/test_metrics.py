@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from life.conftest import Live
-from life.live import BLOCK
+from life.live import BLOCK, cancelled_when, until
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+import aiougds
 from aiougds import MediaError, Namespace, store, telemetry
 from aiougds.metrics import ControllerCollector, StoreCollector
 from aiougds.testing import Fault, inject
@@ -191,3 +192,20 @@ async def test_spans(live: Live, spans: InMemorySpanExporter) -> None:
     assert failed.attributes["error.type"] == "MediaError"
     assert failed.attributes["nvme.status"] == "0x281"
     assert not failed.status.is_ok
+    assert read.instrumentation_scope is not None
+    assert read.instrumentation_scope.version == aiougds.__version__
+
+
+async def test_a_span_of_what_was_cancelled(
+    live: Live, spans: InMemorySpanExporter
+) -> None:
+    async with live(cancel_grace_s=0.01) as ns, ns.allocate(BLOCK) as reg:
+        with inject(ns, Fault.hold("read")) as held:
+            assert await cancelled_when(
+                lambda: bool(held.hits), lambda: ns.read(reg, offset=0)
+            )
+        await until(lambda: not ns.controller.quarantine)
+    (span,) = spans.get_finished_spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"].lower().startswith("cancelled")
