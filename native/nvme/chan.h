@@ -53,7 +53,6 @@ struct nvme_chan {
 	uint32_t inflight; /* operations not collected (batches: their items) */
 	uint32_t away; /* of these, what others run: the executor, housekeeping */
 	struct nvme_chan_sched sched;
-	int64_t est_ns[NVME_SIZE_CLASSES]; /* running median of latency by size class */
 	struct nvme_learner learner; /* what the adaptive mode decides by */
 	struct nvme_batch *batches;
 	struct nvme_op last; /* the last operation that failed inside a call: how it ended, and its token */

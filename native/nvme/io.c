@@ -26,15 +26,15 @@ static inline uint32_t size_class(uint64_t nbytes)
 static inline void learn(struct nvme_chan *ch, const struct nvme_op *op, int64_t now, bool looked)
 {
 	const uint32_t size = size_class(op->nbytes);
-	int64_t *est = &ch->est_ns[size];
+	struct nvme_learnt *e = &ch->learner.of[size];
+	const int64_t took = now - op->start;
 
-	if (looked)
-		nvme_learn_quick(&ch->learner.of[size], now - op->start);
-	else
-		nvme_learn_slept(&ch->learner.of[size], now - op->start);
 	if (unlikely(nvme_sched_heavy(ch->ctrl)) && op->flow <= NVME_FLOW_LATENCY)
-		nvme_sched_feel(ch->ctrl, &ch->sched, size, *est, now - op->start);
-	nvme_median(est, now - op->start);
+		nvme_sched_feel(ch->ctrl, &ch->sched, size, looked, looked ? e->quick_ns : e->slept_ns, took);
+	if (looked)
+		nvme_learn_quick(e, took);
+	else
+		nvme_learn_slept(e, took);
 }
 
 enum nvme_mode nvme_chan_mode(struct nvme_chan *ch, uint32_t flags)

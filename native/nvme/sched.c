@@ -6,15 +6,8 @@
 #include "nvme/turns.h"
 
 #define HURRY_NS (50 * NSEC_PER_MSEC) /* so long after it was said somebody still is in one */
-#define LEVEL_FIRST 2
-#define LEVEL_MOST 256
 #define BULK_LEAST 8 /* commands of bulk work, beside small work of its own class, */
 #define BULK_BEHIND 2 /* and beside the latency class */
-#define WINDOW 32 /* samples that a level is judged by */
-#define FELT_MOST \
-	16 /* of these may take a quarter longer than without heavy work: other things disturb, too */
-#define PATIENCE_GROWS 4
-#define PATIENCE_MOST 256 /* windows until a level that was felt is tried again */
 #define BEHIND_BULK 2 /* background commands at the device beside bulk work */
 
 enum { BULK, BACKGROUND };
@@ -28,16 +21,11 @@ static inline uint32_t load(const _Atomic uint32_t *p)
 {
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
-static inline void store(_Atomic uint32_t *p, uint32_t v)
-{
-	atomic_store_explicit(p, v, memory_order_relaxed);
-}
 
 void nvme_sched_init(struct nvme_ctrl *c)
 {
 	memset(&c->sched, 0, sizeof(c->sched));
-	store(&c->sched.level, LEVEL_FIRST);
-	store(&c->sched.patience, 1);
+	nvme_level_init(&c->sched.level);
 }
 
 static bool is_recent(const _Atomic int64_t *p, int64_t now)
@@ -71,7 +59,7 @@ static uint32_t share(const struct nvme_sched *s, uint32_t which, int64_t now)
 {
 	uint32_t least;
 
-	uint32_t lanes = load(&s->lanes), n = load(&s->level) / (lanes ? lanes : 1);
+	uint32_t lanes = load(&s->lanes), n = nvme_level_get(&s->level) / (lanes ? lanes : 1);
 
 	if (which == BULK) {
 		least = is_recent(&s->urgent, now) ? BULK_BEHIND : BULK_LEAST;
@@ -124,8 +112,8 @@ static uint32_t pump(struct nvme_lane *l, enum nvme_flow flow, int64_t now, bool
 		uint32_t mine = share(s, which, now), out = l->sched.out[which];
 		uint32_t n = mine > out ? mine - out : 0;
 
-		if (n < most && !atomic_load_explicit(&s->met, memory_order_relaxed))
-			atomic_store_explicit(&s->met, true, memory_order_relaxed);
+		if (n < most)
+			nvme_level_met(&s->level);
 		most = min_u32(most, n);
 	}
 	most = min_u32(most, by_lists(l, flow));
@@ -193,70 +181,14 @@ void nvme_sched_forget(struct nvme_lane *l)
 	nvme_sched_count(l);
 }
 
-static void set_level(struct nvme_sched *s, uint32_t level)
-{
-	store(&s->level, level);
-	store(&s->calm, 0);
-	store(&s->seen, 0);
-	store(&s->felt, 0);
-	atomic_store_explicit(&s->met, false, memory_order_relaxed);
-}
-
-/* What was felt is not tried again for a while, and each time for longer. */
-static void lower(struct nvme_sched *s, uint32_t level)
-{
-	bool again = level == load(&s->ceiling);
-
-	store(&s->patience,
-	      again ? min_u32(load(&s->patience) * PATIENCE_GROWS, PATIENCE_MOST) : PATIENCE_GROWS);
-	store(&s->ceiling, level);
-	set_level(s, level - (level + 7) / 8);
-}
-
-static void raise(struct nvme_sched *s, uint32_t level)
-{
-	if (level >= load(&s->ceiling))
-		store(&s->ceiling, UINT32_MAX);
-	set_level(s, min_u32(level + (level + 7) / 8, LEVEL_MOST));
-}
-
-static void judge(struct nvme_sched *s, bool felt_it)
-{
-	uint32_t level = load(&s->level), seen = load(&s->seen) + 1, felt = load(&s->felt) + felt_it;
-	uint32_t calm;
-
-	store(&s->seen, seen);
-	store(&s->felt, felt);
-	if (felt > FELT_MOST) {
-		if (level > 1)
-			lower(s, level);
-		return;
-	}
-	if (seen < WINDOW)
-		return;
-	store(&s->seen, 0);
-	store(&s->felt, 0);
-	calm = load(&s->calm) + 1;
-	store(&s->calm, calm);
-	if (atomic_load_explicit(&s->met, memory_order_relaxed) &&
-	    (level + (level + 7) / 8 < load(&s->ceiling) || calm >= load(&s->patience)))
-		raise(s, level);
-}
-
-void nvme_sched_feel(struct nvme_ctrl *c, struct nvme_chan_sched *cs, uint32_t size_class, int64_t before,
-		     int64_t took)
+void nvme_sched_feel(struct nvme_ctrl *c, struct nvme_chan_sched *cs, uint32_t size_class, bool looked,
+		     int64_t before, int64_t took)
 {
 	struct nvme_sched *s = &c->sched;
-	int64_t *base = &cs->base_ns[size_class];
 
 	if (cs->epoch != load(&s->epoch)) {
 		cs->epoch = load(&s->epoch);
-		memset(cs->base_ns, 0, sizeof(cs->base_ns));
+		memset(&cs->usual, 0, sizeof(cs->usual));
 	}
-	if (!*base)
-		*base = before ? before : took;
-	/* so little heavy work is not felt: if it takes longer than it did, something else has changed */
-	if (took < *base || load(&s->level) <= LEVEL_FIRST)
-		nvme_median(base, took);
-	judge(s, took > *base + *base / 4);
+	nvme_level_feel(&s->level, &cs->usual, size_class, looked, before, took);
 }

@@ -3,8 +3,7 @@
  * Scheduling between large and small, urgent and patient. Small operations of the normal class, and those of the latency
  * class, are sent as soon as there is room. Large ones and those of the background class ("heavy") are sent a chunk of
  * each in turn, and only so much of them is at the device at a time: in bytes while nobody is in a hurry; else in commands, as
- * many as the small ones do not feel. So many there are is learnt (the level): one more at a time while the latency stays
- * near what it was without, half as many when it does not.
+ * many as the small ones do not feel (nvme/level.h).
  *
  * All that a lane needs is its own and under its lock. What lanes share is read by heavy work only, but for one load a
  * call, and written when it changes: when heavy work begins or ends on a lane, when somebody is in a hurry (once a
@@ -17,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "nvme/level.h"
 #include "support/util.h"
 
 struct nvme_lane;
@@ -25,19 +25,15 @@ struct nvme_op;
 
 #define NVME_HEAVY_BYTES (128u << 10) /* an operation of more than this is heavy */
 #define NVME_CHUNK_LEAST (64u << 10) /* whole blocks, whatever the format */
-#define NVME_SIZE_CLASSES 16
 
 /* A controller's. */
 struct nvme_sched {
 	_Atomic uint32_t lanes; /* with heavy work */
 	_Atomic uint32_t bulk_lanes; /* with such of the normal class */
-	_Atomic uint32_t level; /* heavy commands at the device while somebody is in a hurry */
+	struct nvme_level level; /* heavy commands at the device while somebody is in a hurry */
 	_Atomic int64_t hurry; /* when somebody last was, */
 	_Atomic int64_t urgent; /* and when that was of the latency class */
 	_Atomic uint32_t epoch; /* of heavy work: it begins when there was none */
-	/* the level's evidence; several lanes may write, and one count more or less does not matter */
-	_Atomic uint32_t seen, felt, calm, patience, ceiling;
-	_Atomic bool met; /* heavy work was kept back by the level since it was last looked at */
 };
 
 /* A lane's, under its lock. */
@@ -51,10 +47,10 @@ struct nvme_lane_sched {
 	bool counted[2]; /* in nvme_sched.lanes, and in .bulk_lanes */
 };
 
-/* A channel's: what latencies were before heavy work began, by size class. */
+/* A channel's: what latencies were before heavy work began. */
 struct nvme_chan_sched {
 	uint32_t epoch;
-	int64_t base_ns[NVME_SIZE_CLASSES];
+	struct nvme_usual usual;
 };
 
 void nvme_sched_init(struct nvme_ctrl *c);
@@ -75,8 +71,8 @@ void nvme_sched_forget(struct nvme_lane *l);
 void nvme_sched_hurry(struct nvme_lane *l, int64_t now);
 /* The same of the latency class. */
 void nvme_sched_urgent(struct nvme_lane *l, int64_t now);
-/* Beside heavy work, something of that size took so long; it took @before when there was none. */
-void nvme_sched_feel(struct nvme_ctrl *c, struct nvme_chan_sched *cs, uint32_t size_class, int64_t before,
-		     int64_t took);
+/* nvme_level_feel() for the channel. */
+void nvme_sched_feel(struct nvme_ctrl *c, struct nvme_chan_sched *cs, uint32_t size_class, bool looked,
+		     int64_t before, int64_t took);
 
 #endif
