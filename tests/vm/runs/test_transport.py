@@ -18,7 +18,7 @@ MACHINE = Machine(
 RUNS = tuple(
     GuestRun(
         f"transport-{kernel}",
-        ("vm.checks.interrupts", "vm.checks.removed"),
+        ("vm.checks.interrupts", "vm.checks.watched", "vm.checks.removed"),
         kernel=kernel,
         machine=replace(MACHINE, iommu=kernel == "6.1"),
         modules=("kmod/ugds_drv.ko",),
