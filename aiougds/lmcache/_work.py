@@ -127,7 +127,8 @@ class Work(Generic[Key]):
         self.looked_up.begin()
         if self.hosted.alive:
             names = [self._name(key) for key in keys]
-            with self._lock:
+            # closed just now: it has nothing
+            with self._lock, suppress(ClosedError):
                 for index, name in enumerate(names):
                     generation = name not in self._spoiled and self.store.pin(name)
                     if generation:

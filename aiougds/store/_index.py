@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aiougds._errors import RangeError
+from aiougds._errors import ClosedError, RangeError
 from aiougds._transfer import whole
 from aiougds.store._errors import check_keys
 from aiougds.store._gets import not_found
@@ -34,22 +34,32 @@ _log: Final = logging.getLogger("aiougds.store")
 
 
 class StoreIndex:
-    """The half of a :class:`ChunkStore` that awaits nothing."""
+    """The half of a :class:`ChunkStore` that awaits nothing.
 
-    __slots__ = ("_key_bytes", "_listeners", "_shards", "_took_s")
+    Once it is closed, whoever asks for chunks gets ClosedError; numbers remain.
+    """
+
+    __slots__ = ("_closed", "_key_bytes", "_listeners", "_shards", "_took_s")
 
     def __init__(self, took_s: float) -> None:
         self._shards: list[Shard] = []
         self._listeners: list[StoreListener] = []
         self._took_s = took_s
         self._key_bytes = 0
+        self._closed = False
 
     def begin(self, shards: list[Shard]) -> None:
         """Take the devices, once they are recovered."""
         self._shards = shards
         self._key_bytes = shards[0].disk.superblock.key_bytes
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the store is closed; open it again")
+
     def _shard(self, key: bytes) -> Shard:
+        if self._closed:
+            self._check_open()
         shards = self._shards
         if type(key) is not bytes:
             check_keys([key])
@@ -82,6 +92,7 @@ class StoreIndex:
 
     def contains_many(self, keys: Iterable[bytes]) -> list[bool]:
         """Tell for each key whether its chunk is there."""
+        self._check_open()
         shards = self._shards
         if len(shards) == 1:
             index = shards[0].slots.index
@@ -94,6 +105,10 @@ class StoreIndex:
         return self.contains(key)
 
     def __len__(self) -> int:
+        self._check_open()
+        return self._chunks()
+
+    def _chunks(self) -> int:
         return sum(len(shard.slots.index) for shard in self._shards)
 
     def chunk(self, key: bytes) -> ChunkInfo:
@@ -116,6 +131,10 @@ class StoreIndex:
 
     def scan(self) -> Iterator[tuple[bytes, ChunkInfo]]:
         """Iterate over the chunks of this moment, those of a device oldest first."""
+        self._check_open()
+        return self._scan()
+
+    def _scan(self) -> Iterator[tuple[bytes, ChunkInfo]]:
         for shard in self._shards:
             gens = shard.slots.columns.gens
             there = sorted(shard.slots.index.items(), key=lambda item: gens[item[1]])
@@ -136,8 +155,11 @@ class StoreIndex:
         """Take one pin back; False: there was none.
 
         With the ``generation`` that :meth:`pin` returned, only of that chunk: where
-        it was dropped and put anew since, the pins of the new one stay.
+        it was dropped and put anew since, the pins of the new one stay. A closed store
+        has none.
         """
+        if self._closed:
+            return False
         return self._shard(key).unpin(key, generation)
 
     def touch(self, keys: Iterable[bytes]) -> None:
@@ -217,7 +239,7 @@ class StoreIndex:
         """Return the counters of this moment."""
         shards = self._shards
         return StoreStatistics(
-            chunks=len(self),
+            chunks=self._chunks(),
             pinned=sum(len(shard.slots.pins) for shard in shards),
             commits=sum(shard.journal.commits for shard in shards),
             journal_blocks=sum(shard.journal.blocks for shard in shards),

@@ -10,7 +10,7 @@ import anyio
 
 from aiougds._buffer import ForeignMemory
 from aiougds._completion import current_home
-from aiougds._errors import ClosedError, UGDSError, WrongLoopError
+from aiougds._errors import UGDSError, WrongLoopError
 from aiougds._pinned import PinnedMemory, RegistrationSlice
 from aiougds._transfer import Clock, check_timeout
 from aiougds.store._errors import ChunkPinnedError, check_keys
@@ -54,14 +54,13 @@ class ChunkStore(StoreIndex):
     WrongLoopError before anything is done.
     """
 
-    __slots__ = ("_closed", "_durable", "_home", "_mount")
+    __slots__ = ("_durable", "_home", "_mount")
 
     def __init__(self, mount: Mount, *, durable: bool, took_s: float) -> None:
         super().__init__(took_s)
         self._mount = mount
         self._home: Home = mount.home
         self._durable = durable
-        self._closed = False
 
     # ---- of every call ----
 
@@ -75,8 +74,7 @@ class ChunkStore(StoreIndex):
                 "a store is used on the event loop that it was opened on; open one "
                 "there, or hand the work over"
             )
-        if self._closed:
-            raise ClosedError("the store is closed; open it again")
+        self._check_open()
         if timeout_s is None:
             return FOREVER
         check_timeout(timeout_s)

@@ -92,7 +92,8 @@ class Jobs:
     def look(self, key: bytes) -> Presence:
         """Say whether a chunk can be loaded; from memory."""
         name = self._prefix + key
-        with self._ended:
+        there = False
+        with self._ended, suppress(ClosedError):
             if name in self._coming:
                 return "coming"
             there = name not in self._spoiled and self.store.contains(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import pytest
 from helpers.world import KIB, MIB, World
@@ -303,6 +305,35 @@ async def test_leaving_in_a_cancelled_scope_closes_it(world: World) -> None:
         assert chunks.closed
         async with st.open([ns]) as chunks:
             await holds(chunks, b"a", 5000)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda chunks: chunks.contains(b"a"),
+        lambda chunks: chunks.contains_many([b"a"]),
+        lambda chunks: b"a" in chunks,
+        len,
+        lambda chunks: chunks.chunk(b"a"),
+        lambda chunks: chunks.scan(),
+        lambda chunks: chunks.pin(b"a"),
+        lambda chunks: chunks.touch([b"a"]),
+        lambda chunks: chunks.pinned(b"a").__enter__(),
+    ],
+)
+async def test_a_closed_store_has_no_answers(
+    world: World, ask: Callable[[st.ChunkStore], object]
+) -> None:
+    async with world.open() as ns:
+        async with st.open([ns], create=SMALL) as chunks:
+            await put(chunks, b"a", 5000)
+            with chunks.pinned(b"a"):
+                ask(chunks)
+                await chunks.aclose()  # and leaving finds no pin to give back
+        assert not chunks.unpin(b"a")
+        assert chunks.statistics().chunks == 1
+        with pytest.raises(aiougds.ClosedError, match="the store is closed"):
+            ask(chunks)
 
 
 async def test_after_a_reset_it_has_to_be_opened_again(world: World) -> None:
