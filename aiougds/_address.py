@@ -262,12 +262,17 @@ def _namespaces(text: str, size: int, lba: int) -> tuple[EmuNamespace, ...]:
     return tuple(sorted(found.values(), key=lambda space: space.nsid))
 
 
-def _file_length(path: str, *, size: int | None) -> int | None:
+def _file_length(path: str, *, size: int | None, readonly: bool) -> int | None:
     """Return the length of an existing file, or None when it is to be made."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
         parent = os.path.dirname(path) or "."
+        if readonly:
+            raise AddressNotFoundError(
+                f"{path} does not exist, and what is only read is not made; name a "
+                "file that is there"
+            ) from None
         if size is None or not os.path.isdir(parent):
             what = path if os.path.isdir(parent) else f"directory {parent}"
             raise AddressNotFoundError(
@@ -315,8 +320,8 @@ def parse_kmod(address: Address) -> str:
     return address.scheme + address.path
 
 
-def parse_emu(address: Address) -> EmuOptions:
-    """Check an ``emu:`` address.
+def parse_emu(address: Address, *, readonly: bool = False) -> EmuOptions:
+    """Check an ``emu:`` address; ``readonly``: whatever it says, it is only read.
 
     Without ``lba`` blocks are 4096 bytes, or 512 where an existing file's length is
     not a multiple of 4096. Namespaces beyond the first live in ``PATH.ns<ID>``.
@@ -365,7 +370,8 @@ def parse_emu(address: Address) -> EmuOptions:
     length = None
     if address.path:
         wanted = first if size is not None or spaces else None
-        length = _file_length(address.path, size=wanted)
+        only_read = readonly or bool(values.get("readonly"))
+        length = _file_length(address.path, size=wanted, readonly=only_read)
     if not spaces:
         if length and "lba" not in given and length % 4096:
             lba = 512

@@ -163,9 +163,29 @@ def _emu_params(emu: EmuOptions, *, readonly: bool) -> tuple[CData, object]:
     return p, path  # the path is borrowed by the struct
 
 
+def _indirect(address: str, transport: str) -> CapabilityError:
+    return CapabilityError(
+        f"{address}: require_direct=True, but {transport} moves data with the CPU; "
+        "open a device, or leave require_direct out"
+    )
+
+
+def _never_looks(address: str) -> CapabilityError:
+    return CapabilityError(
+        f"{address}: completion='inline' with spin_us=0 never looks for a completion; "
+        "give spin_us"
+    )
+
+
 def open_emu(address: Address, options: OpenOptions, segment: Segment) -> CData:
     """Start an embedded controller and bring it up."""
-    params, _path = _emu_params(parse_emu(address), readonly=options.readonly)
+    # What can be said without it is said before its file is made.
+    if options.require_direct:
+        raise _indirect(address.text, "emu")
+    if options.completion == "inline" and not options.spin_us:
+        raise _never_looks(address.text)
+    emu = parse_emu(address, readonly=options.readonly)
+    params, _path = _emu_params(emu, readonly=options.readonly)
     ret, err = ffi.new("struct ugds_ctrl **"), ffi.new("struct ugds_error *")
     code = lib.ugds_open_emu(params, open_params(options, segment), ret, err)
     if code < 0:
@@ -213,20 +233,14 @@ def _check_promises(device: Device) -> None:
     """Refuse what was opened when it is not what was insisted on."""
     options, info = device.options, device.info()
     if options.require_direct and not info.caps & lib.UGDS_CAP_DIRECT:
-        raise CapabilityError(
-            f"{device.address}: require_direct=True, but {text(info.transport)} moves "
-            "data with the CPU; open a device, or leave require_direct out"
-        )
+        raise _indirect(device.address, text(info.transport))
     if options.completion == "interrupt" and not info.vectors:
         raise CapabilityError(
             f"{device.address}: completion='interrupt', but there is no interrupt "
             "vector; use 'poll' or 'inline'"
         )
     if options.completion == "inline" and not info.spin_ns:
-        raise CapabilityError(
-            f"{device.address}: completion='inline' with spin_us=0 never looks for a "
-            "completion; give spin_us"
-        )
+        raise _never_looks(device.address)
 
 
 def _segment(options: OpenOptions) -> Segment:

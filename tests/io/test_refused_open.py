@@ -285,6 +285,34 @@ async def test_options_of_open(
     assert isinstance(error, ValueError)
 
 
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("require_direct=True", {"require_direct": True}),
+        ("give spin_us", {"completion": "inline", "spin_us": 0}),
+    ],
+)
+async def test_a_promise_that_cannot_be_kept_makes_no_file(
+    world: World, tmp_path: Path, words: str, options: dict[str, object]
+) -> None:
+    path = tmp_path / "data"
+    address = f"emu:{path}?size=1MiB"
+    await refuse(world, address, CapabilityError, words, **options)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("size", ["", "&size=1MiB"])
+@pytest.mark.parametrize("how", ["", "?readonly=1"])
+async def test_what_is_only_read_is_not_made(
+    world: World, tmp_path: Path, how: str, size: str
+) -> None:
+    address = f"emu:{tmp_path}/data" + (how + size if how else size.replace("&", "?"))
+    error = await refuse(
+        world, address, AddressNotFoundError, "only read is not made", readonly=not how
+    )
+    assert "size" not in str(error).removeprefix(address)
+
+
 async def test_promises_that_cannot_be_kept(world: World) -> None:
     address = world.address()
     await refuse(
