@@ -374,7 +374,7 @@ def bench(session: nox.Session) -> None:
 def requirements(session: nox.Session, package: str, *without: str) -> list[str]:
     """Return what an installed package requires, without some of it."""
     ask = f"import importlib.metadata as m; print(*m.requires({package!r}), sep='\\n')"
-    listed = str(session.run("python", "-c", ask, silent=True)).splitlines()
+    listed = always(session, "python", "-c", ask).splitlines()
     return [
         one
         for one in listed
