@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How many commands of heavy work may be at the device while somebody is in a hurry. It is learnt from what small
- * operations take beside it: one more at a time while no more of them take longer than usual than do so in any case, an
- * eighth fewer when more do. What is usual is known from before, and from when next to no heavy work was there.
+ * operations take beside it: an eighth more at a time, or one, while no more of them take longer than usual than do so in
+ * any case, an eighth fewer when more do. What is usual is known from before, and from when next to no heavy work was there.
  */
 #ifndef NVME_LEVEL_H
 #define NVME_LEVEL_H
