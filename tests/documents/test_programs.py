@@ -23,6 +23,7 @@ from documents.shape import alike
 import aiougds
 import aiougds.blocking
 import aiougds.store
+import aiougds.store.blocking
 from aiougds import testing
 
 MIB = 1 << 20
