@@ -38,6 +38,7 @@ from aiougds._home import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
     from types import ModuleType
+    from typing import Any
 
 T = TypeVar("T")
 
@@ -124,6 +125,12 @@ class AsyncioHome(Home):
                 with contextlib.suppress(asyncio.CancelledError):
                     await future
 
+    async def _ended(
+        self, future: asyncio.Future[Any], what: object, timeout_s: float | None = None
+    ) -> None:
+        """Wait until it is done, however: that is not looked at here."""
+        await asyncio.wait((future,), timeout=timeout_s)
+
     async def told(self, line: Line, token: int, timeout_s: float | None) -> None:
         future = self._future_of(line, token)
         entry = line.waiters[token] = (future, None)
@@ -131,7 +138,7 @@ class AsyncioHome(Home):
         if timeout_s is not None:
             timer = self.loop.call_later(timeout_s, future.cancel)
         try:
-            await asyncio.wait((future,))
+            await self._ended(future, future)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -244,7 +251,7 @@ class AsyncioHome(Home):
         with _anyio_shield():
             while not future.done():
                 try:
-                    await asyncio.wait({future})
+                    await self._ended(future, work)
                 except asyncio.CancelledError as exc:
                     cancelled = cancelled or exc
         if cancelled is None:
@@ -267,7 +274,7 @@ class AsyncioHome(Home):
         wait_s = None if timeout_s is None else timeout_s + grace_s
         cancelled: asyncio.CancelledError | None = None
         try:
-            await asyncio.wait({future}, timeout=wait_s)
+            await self._ended(future, work, wait_s)
         except asyncio.CancelledError as exc:
             cancelled = exc
             end = now() + grace_s
@@ -275,14 +282,14 @@ class AsyncioHome(Home):
                 while not future.done() and now() < end:
                     # Asked again to stop: it gets no more time.
                     with contextlib.suppress(asyncio.CancelledError):
-                        await asyncio.wait({future}, timeout=max(0.0, end - now()))
+                        await self._ended(future, work, max(0.0, end - now()))
         if not future.done():
             if errand.leave():
                 raise cancelled or TimeoutError
             with _anyio_shield():
                 while not future.done():  # it has ended; the loop hears of it soon
                     try:
-                        await asyncio.wait({future})
+                        await self._ended(future, work)
                     except asyncio.CancelledError as exc:
                         cancelled = cancelled or exc
         if cancelled is None:
@@ -318,6 +325,10 @@ class NamedFuture(asyncio.Future[Record]):
         super().__init__(loop=loop)
         self.what = what
 
+    def end(self, _: object = None) -> None:
+        """Have its task go on, if it still waits."""
+        _set(cast("asyncio.Future[None]", self))
+
     def __repr__(self) -> str:
         return (
             super()
@@ -345,6 +356,22 @@ class DebuggedHome(AsyncioHome):
 
     def _future_on(self, pump: Pump) -> asyncio.Future[Record]:
         return NamedFuture(self.loop, f"what streams tell, by {pump!r}")
+
+    async def _ended(
+        self, future: asyncio.Future[Any], what: object, timeout_s: float | None = None
+    ) -> None:
+        told = f"{getattr(what, '__qualname__', 'work')} in a thread"
+        named = NamedFuture(self.loop, getattr(what, "what", told))
+        future.add_done_callback(named.end)
+        timer = None
+        if timeout_s is not None:
+            timer = self.loop.call_later(timeout_s, named.end)
+        try:
+            await named
+        finally:
+            future.remove_done_callback(named.end)
+            if timer is not None:
+                timer.cancel()
 
     def dispatch_woken(self, line: Line, words: Sequence[int]) -> None:
         self.dispatch(line, words)  # what takes long is its task's, and not ours

@@ -78,6 +78,43 @@ def test_a_task_says_what_it_waits_for(
 
 
 @loops
+def test_a_batch_and_a_thread_have_names(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> None:
+        async with aiougds.open(ADDRESS) as ns, ns.allocate(4096) as reg:
+            pairs = [(reg[i * 512 :][:512], 0) for i in range(4)]
+
+            async def all_of_them() -> int:
+                async with ns.as_completed(pairs[1:]) as done:
+                    return sum([result async for _, result in done])
+
+            with inject(ns, Fault.hold()):
+                async with ns.batch(1) as batch:
+                    batch.read(pairs[0][0], offset=0)
+                    batch.submit()
+                    harvest = asyncio.ensure_future(batch.harvest(1))
+                    assert "aiougds: batch of 1 operations" in await waits_for(harvest)
+                    several = asyncio.ensure_future(all_of_them())
+                    assert "aiougds: batch of 3 operations" in await waits_for(several)
+                    harvest.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await harvest
+                    late = asyncio.ensure_future(batch.harvest(1, timeout_s=0.02))
+                    assert "aiougds: batch of 1 operations" in await waits_for(late)
+                    assert await late == []
+                    batch.cancel()
+            assert await several == 3 * 512
+        never = aiougds.open(f"{ADDRESS}&csts=1&to=2")  # becomes not ready in a second
+        opening = asyncio.ensure_future(never.__aenter__())
+        assert "in a thread, pending" in await waits_for(opening)
+        with pytest.raises(aiougds.OpenError):
+            await opening
+
+    run(main(), loop)
+
+
+@loops
 def test_a_cancelled_one_still_does(
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
