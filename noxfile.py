@@ -432,6 +432,7 @@ def docs(session: nox.Session) -> None:
     if "links" in session.posargs:
         links = ("-b", "linkcheck", "docs", "docs/_build/links")
         session.run("sphinx-build", "-W", *links)
+        session.run("python", "-P", "tests/documents/outside.py", env=SAFE)
 
 
 @nox.session(default=False, python=PYTHONS[0])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from documents.outside import outside, trouble
 from documents.pages import ROOT, documents
 
 pytestmark = pytest.mark.once
@@ -56,11 +59,6 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert list(broken(path)) == []
 
 
-def external(path: Path) -> list[tuple[str, str]]:
-    text = without_code(path.read_text(encoding="utf-8"))
-    return re.findall(r"\]\(((?:https?|mailto):[^)]*)\)|<(https?:[^>]*)>", text)
-
-
 def malformed(url: str) -> bool:
     """Whether no machine could be asked for it; plain http: is nobody's any more."""
     try:
@@ -75,10 +73,37 @@ def malformed(url: str) -> bool:
 def test_links_to_other_machines_are_well_formed() -> None:
     """Whether something is there is asked by ``nox -s docs -- links`` only."""
     found = [
-        url for path in documents() for both in external(path) for url in both if url
+        url for path in documents() for url in outside(path.read_text(encoding="utf-8"))
     ]
     assert len(found) >= 3
     assert [url for url in found if malformed(url)] == []
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/here" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing of it is of interest."""
+
+
+def test_who_does_not_answer_is_told() -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        here = f"http://127.0.0.1:{server.server_port}"
+        assert trouble(f"{here}/here") == ""
+        assert trouble(f"{here}/gone").startswith("404")
+        server.shutdown()
+        thread.join()
+    assert trouble(f"{here}/here")
+
+
+def test_links_of_all_kinds_are_found() -> None:
+    page = "[a](https://a.org/b#c) <https://d.org> `[no](https://e.org)`\n\n"
+    page += "```sh\ncurl <https://f.org>\n```\n[x][y]\n\n[y]: https://g.org/h\n"
+    assert outside(page) == {"https://a.org/b#c", "https://d.org", "https://g.org/h"}
 
 
 @pytest.mark.parametrize(
