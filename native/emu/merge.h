@@ -7,7 +7,8 @@
 
 #include "emu/internal.h"
 
-#define EMU_MERGE_BYTES (1ull << 20) /* with so many none more joins */
+#define EMU_MERGE_BYTES (1ull << 20) /* with so many none more joins: threads share the copies */
+#define EMU_MERGE_DIRECT (4ull << 20) /* with O_DIRECT: a disk's queue is to be full */
 #define EMU_MERGE_GAP 4096u /* between reads: less work to read than to read around */
 
 /* Whether commands may be merged now: nothing is modelled, injected or staged that is of each by itself. */

@@ -32,6 +32,7 @@ static uint32_t fetch(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 	uint32_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), n = 0;
 	uint64_t bytes = 0, joined = 0, share;
 	bool file = e->ns[0].fd >= 0 && !e->nodata, merges = file && sq->qid && emu_merges(e);
+	const uint64_t most = e->ns[0].direct_fd < 0 ? EMU_MERGE_BYTES : EMU_MERGE_DIRECT;
 	bool far = atomic_load_explicit(&e->stages, memory_order_relaxed), light = false;
 
 	max = min_u32(max, emu_sq_room(sq));
@@ -55,7 +56,7 @@ static uint32_t fetch(struct emu_actor *a, struct emu_sq *sq, uint32_t max)
 			light = emu_far_light(e, &c->sqe);
 		if (merges && n < max) {
 			joined += emu_io_bytes(e, &c->sqe);
-			if (n < share && joined < EMU_MERGE_BYTES &&
+			if (n < share && joined < most &&
 			    emu_merge_follows(&e->ns[0], &c->sqe, &sq->ring[head]))
 				continue;
 		}
