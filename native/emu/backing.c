@@ -36,6 +36,7 @@ int emu_backing_open(const struct emu_params *p, uint32_t index, struct emu_ns *
 
 	memset(ns, 0, sizeof(*ns));
 	ns->fd = ns->direct_fd = -1;
+	pthread_mutex_init(&ns->turn, NULL);
 	atomic_init(&ns->nsid, n->nsid);
 	ns->id = n->nsid;
 	ns->shift = (uint8_t)__builtin_ctz(n->lba_bytes);
@@ -147,18 +148,9 @@ static void begin_writing(struct emu_ns *ns, uint64_t off, uint64_t nbytes)
 		sync_file_range(ns->fd, (off_t)first, (off_t)(end - first), SYNC_FILE_RANGE_WRITE);
 }
 
-int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
-		     bool nowait)
+static int read_file(struct emu_ns *ns, int fd, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
+		     int flags)
 {
-	int flags = nowait && !ns->memory_like ? RWF_NOWAIT : 0;
-	int fd;
-
-	if (ns->fd < 0) {
-		for (uint32_t i = 0; i < nr; off += iov[i++].iov_len)
-			emu_memory_read(ns, off, iov[i].iov_base, iov[i].iov_len);
-		return 0;
-	}
-	fd = which_fd(ns, off, iov, nr);
 	while (nbytes) {
 		ssize_t n = preadv2(fd, iov, (int)nr, (off_t)off, flags);
 
@@ -182,6 +174,25 @@ int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_
 		advance(&iov, &nr, (size_t)n);
 	}
 	return 0;
+}
+
+int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
+		     bool nowait)
+{
+	bool turn;
+	int rc, fd;
+
+	if (ns->fd < 0) {
+		for (uint32_t i = 0; i < nr; off += iov[i++].iov_len)
+			emu_memory_read(ns, off, iov[i].iov_base, iov[i].iov_len);
+		return 0;
+	}
+	fd = which_fd(ns, off, iov, nr);
+	turn = fd == ns->fd && !nowait && emu_turn_take(ns, off, nbytes);
+	rc = read_file(ns, fd, off, iov, nr, nbytes, nowait && !ns->memory_like ? RWF_NOWAIT : 0);
+	if (turn)
+		emu_turn_give(ns);
+	return rc;
 }
 
 int emu_backing_write(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,

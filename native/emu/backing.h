@@ -3,6 +3,7 @@
 #ifndef EMU_BACKING_H
 #define EMU_BACKING_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 
 #define EMU_MEMORY_CHUNK (2ull << 20)
 #define EMU_AHEAD_LEAST (32ull << 10) /* a write that is worth it */
+#define EMU_TURN_LEAST (64ull << 10) /* a read that is worth the question */
 #define EMU_AHEAD_BYTES (2ull << 20) /* of these, before the disk is told to begin */
 
 struct emu_params;
@@ -35,6 +37,8 @@ struct emu_ns {
 	bool ahead; /* the disk is told to begin with what was written before it is flushed */
 	struct emu_lock ahead_lock;
 	uint64_t ahead_first, ahead_end, ahead_bytes; /* written since it was told last */
+	pthread_mutex_t turn; /* of who reads from the disk, where reads go on from one another */
+	_Atomic uint64_t read_end; /* of the last read */
 	uint32_t metadata_bytes;
 	_Atomic uint32_t tail_bytes; /* of a last, partial block: reads as zeros beyond, is not written */
 	_Atomic uint64_t nr_blocks;
@@ -55,6 +59,9 @@ int emu_backing_read(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_
 		     bool nowait);
 int emu_backing_write(struct emu_ns *ns, uint64_t off, struct iovec *iov, uint32_t nr, uint64_t nbytes,
 		      bool dsync);
+/* Wait until it is the turn of a read through the page cache. True: give it back behind the read. */
+bool emu_turn_take(struct emu_ns *ns, uint64_t off, uint64_t nbytes);
+void emu_turn_give(struct emu_ns *ns);
 int emu_backing_zero(struct emu_ns *ns, uint64_t off, uint64_t nbytes, bool punch);
 int emu_backing_sync(struct emu_ns *ns);
 uint64_t emu_backing_used(struct emu_ns *ns);
