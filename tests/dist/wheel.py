@@ -80,7 +80,7 @@ def bill_problems(
     whole = bill["metadata"]["component"]
     required = about.get_all("Requires-Dist") or []
     included = {one["name"]: one for one in whole["components"]}
-    names = wheel.namelist()
+    names = [one for one in wheel.namelist() if not one.endswith("/")]
     libraries = {one for one in names if re.search(r"\.so(\.|$)", one)}
     made = {
         found[1]
