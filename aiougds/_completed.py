@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class AsCompleted:
-    """Iterator over ``(index, result)``; made by :meth:`Namespace.as_completed`."""
+    """Async iterator over ``(index, result)``, in the order of completion.
+
+    Made by :meth:`Namespace.as_completed`.
+    """
 
     __slots__ = (
         "_batch",

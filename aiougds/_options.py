@@ -133,7 +133,11 @@ def _limits(low: float, high: float) -> dict[str, tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenOptions:
-    """What was asked for when a controller was opened."""
+    """What was asked for when a controller was opened: the arguments of ``open``.
+
+    What is not given as one may come from the environment: ``AIOUGDS_DEPTH=128``. A
+    value outside of its limits is refused by OptionError, which names them.
+    """
 
     readonly: bool = False
     """Nothing that changes media is ever submitted; enforced in C."""
