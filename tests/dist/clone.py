@@ -21,7 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from documents.pages import ROOT, Block, run_by
 
-PART = {"NOXSESSION": "lint", "PYTEST_ADDOPTS": "--of-each=1 -p no:cacheprovider"}
+# CI runs this beside all tests, on what they leave of the processors: no clocks.
+TESTS = "-k 'refused or layout' --of-each=1 -o timeout=600"
+PART = {"NOXSESSION": "lint", "PYTEST_ADDOPTS": TESTS}
 # Of the environment that runs this: a newcomer has none.
 NOT_THEIRS = ("VIRTUAL_ENV", "PYTHON", "PIP_REQUIRE", "NOX_", "UV_", "COLUMNS")
 LEFT_BEHIND = (".git", ".nox", ".venv", "build", "_build", "__pycache__")
