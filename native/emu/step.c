@@ -7,13 +7,14 @@
 #include "support/barrier.h"
 
 #define STEP_BYTES (32u << 10)
+#define STEP_LONG_BYTES (256u << 10) /* by a caller that asks for one command, and waits for no other */
 #define STEP_IOV 18 /* pages of a read on far memory */
 #define STEP_HOLD 32
 #define STEP_COPY_NS \
 	(20 * NSEC_PER_USEC) /* what copies of small reads may take, before they are the device threads' */
 
 /* Nothing about the command makes it wait for a device, or for a script. */
-static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe *s)
+static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe *s, uint64_t most)
 {
 	struct emu_ns *ns = &e->ns[0];
 	uint64_t nbytes;
@@ -30,7 +31,7 @@ static bool at_once(struct emu_ctrl *e, struct emu_sq *sq, const struct nvme_sqe
 	if (!ns || !(ns->fd < 0 || ns->nowait || ns->memory_like))
 		return false;
 	nbytes = ((le32_get(s->cdw12) & 0xffff) + 1ull) << ns->shift;
-	return nbytes <= STEP_BYTES || (nbytes <= EMU_FAR_LIGHT && emu_far_here(e, s));
+	return nbytes <= STEP_BYTES || (emu_far_here(e, s) ? nbytes <= EMU_FAR_LIGHT : nbytes <= most);
 }
 
 /* Under sq->lock, as all that steps. */
@@ -55,6 +56,7 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 	struct emu_cq *cq = sq->cq;
 	uint32_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), n = 0;
 	bool keep = e->nodata; /* the queue's lock for the whole run: no command takes long */
+	const uint64_t most = max == 1 ? STEP_LONG_BYTES : STEP_BYTES;
 	struct emu_cmd c;
 
 	max = min_u32(max, emu_sq_avail(a, sq));
@@ -69,7 +71,7 @@ static uint32_t serve(struct emu_actor *a, struct emu_sq *sq, uint32_t max, bool
 		if (unlikely(*ret_left))
 			break;
 		emu_fill_cmd(&c, sq, &sq->ring[head]);
-		c.status = at_once(e, sq, &c.sqe) ? emu_io_exec(a, &c.sqe) : EMU_STATUS_AGAIN;
+		c.status = at_once(e, sq, &c.sqe, most) ? emu_io_exec(a, &c.sqe) : EMU_STATUS_AGAIN;
 		if (unlikely(c.status >= EMU_STATUS_FAR)) {
 			if (c.status == EMU_STATUS_FAR)
 				c.status = begin_far(a, sq, &c);

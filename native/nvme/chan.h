@@ -16,6 +16,7 @@ enum nvme_mode { NVME_MODE_ADAPTIVE, NVME_MODE_INLINE, NVME_MODE_INTERRUPT, NVME
 #define NVME_STEP_MOST \
 	(32u << 10) /* bytes of a read that a software device may serve on the caller's thread */
 #define NVME_STEP_STAGED (64u << 10) /* and with copies to a GPU, which take their time whoever begins them */
+#define NVME_STEP_LONG (256u << 10) /* and one alone, where that ends soon enough for looking */
 #define NVME_OP_SEG 256
 #define NVME_OP_SEGS 4096
 

@@ -63,6 +63,19 @@ static int64_t budget(struct nvme_chan *ch, enum nvme_mode mode, uint64_t nbytes
 	return nvme_learn_budget(&ch->learner, size_class(nbytes), most, ch->inflight == 1);
 }
 
+/* A longer read, too, may be served here while its waiter would look for it anyway. *most: 0 where it is to be slept for, so that
+ * others can start theirs. */
+static bool step_long(struct nvme_chan *ch, enum nvme_mode mode, const struct nvme_op *op, int64_t *most)
+{
+	if (!ch->ctrl->step_most || mode != NVME_MODE_ADAPTIVE || op->opcode != NVME_IO_READ || !*most ||
+	    op->nbytes > NVME_STEP_LONG || op->nbytes > op->ns->max_bytes || op->map->traits & MEM_STAGED)
+		return false;
+	if (nvme_learn_lone(&ch->learner))
+		return true;
+	*most = 0;
+	return false;
+}
+
 /* Statistics are read under the lane's lock, by anybody. */
 static void count_one(struct nvme_chan *ch, uint64_t *counter)
 {
@@ -106,8 +119,12 @@ static int64_t run_direct(struct nvme_chan *ch, struct nvme_op *op, enum nvme_mo
 	int64_t most = budget(ch, mode, op->nbytes, flags);
 	/* a small read that memory or the page cache can serve costs less to serve here than to hand over */
 	bool step = nvme_can_step(ch, mode, op->opcode, op->nbytes, op->map), over;
-	bool armed = (most || step) && nvme_chan_disarm(ch);
+	bool armed;
 	int64_t reaped_at;
+
+	if (unlikely(!step))
+		step = step_long(ch, mode, op, &most);
+	armed = (most || step) && nvme_chan_disarm(ch);
 
 	owner_lock(&l->lock);
 	l->gather = true;

@@ -102,6 +102,17 @@ static inline int64_t nvme_learn_budget(struct nvme_learner *l, uint32_t size_cl
 	return nvme_learn_enough(e, usual);
 }
 
+/* Nobody else is kept from starting something, as far as can be told: one of a row is no exception. */
+static inline bool nvme_learn_lone(struct nvme_learner *l)
+{
+	if (l->crowd)
+		return false;
+	if (++l->row < LEARN_ROW)
+		return true;
+	l->row = 0;
+	return false;
+}
+
 /* It ended after @took while it was looked for. */
 static inline void nvme_learn_quick(struct nvme_learnt *e, int64_t took)
 {

@@ -174,6 +174,44 @@ static void counting(void)
 	host_close(&h);
 }
 
+/* One that takes longer is served for who asks for one, and left to the device's threads by others. */
+static void stepping_long(struct host *h, struct hq *q, uint32_t kib, uint32_t max, bool served)
+{
+	struct dma list = dma_new(h, PAGE, DMA_RW), d = dma_new(h, kib << 10, DMA_RW);
+	struct nvme_sqe s = host_rw(NVME_IO_READ, 0, kib * 2);
+	uint32_t n = 0, seen = 0;
+
+	host_prp(&s, &d, 0, kib << 10, &list);
+	for (int round = 0; round < 50; round++) {
+		hq_put(q, &s);
+		__atomic_store_n(host_db(h, q->qid, false), q->sq_tail, __ATOMIC_RELEASE);
+		n += emu_step(h->e, q->qid, max); /* unless a thread of the device was there before */
+		seen += hq_wait(h, q, NULL) == 0;
+	}
+	is(seen, 50, "all end");
+	ok(served ? n > 0 : !n, "%u KiB, asked for %u at a time: %u of 50 were served", kib, max, n);
+	dma_free(h, &list);
+	dma_free(h, &d);
+}
+
+static void stepping_alone(void)
+{
+	struct emu_params p = host_params();
+	struct host h;
+	struct hq q;
+
+	p.mdts = 8;
+	host_open(&h, &p);
+	host_queue(&h, &q, 1, 64);
+	stepping_long(&h, &q, 64, 1, true);
+	stepping_long(&h, &q, 256, 1, true);
+	stepping_long(&h, &q, 256, 2, false);
+	stepping_long(&h, &q, 512, 1, false);
+	is(host_delete(&h, &q), 0, "delete the queues");
+	hq_done(&h, &q);
+	host_close(&h);
+}
+
 static void stepping(struct host *h, struct hq *q)
 {
 	struct dma d = dma_new(h, 8 * PAGE, DMA_RW);
@@ -217,6 +255,7 @@ int main(void)
 	struct hq q;
 
 	counting();
+	stepping_alone();
 	host_open(&h, &p);
 	registers(&h);
 	identify(&h);

@@ -87,6 +87,21 @@ static void company(void)
 	ok(m.quick == 150, "one of %d sleeps, so that others can start: %u of 160", LEARN_ROW, m.quick);
 }
 
+/* Who is alone may be served at once, but for one of a row; who was not alone lately may not. */
+static void lone(void)
+{
+	struct model m = fresh(8000, 60000);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < LEARN_ROW * 10; i++)
+		n += nvme_learn_lone(&m.l);
+	ok(n == (LEARN_ROW - 1) * 10, "all but one of %d: %u", LEARN_ROW, n);
+	many(&m, 1, false);
+	ok(!nvme_learn_lone(&m.l), "nobody beside others");
+	many(&m, LEARN_CROWD, true);
+	ok(nvme_learn_lone(&m.l), "until they are gone");
+}
+
 static void stalls(void)
 {
 	struct model m = fresh(13000, 60000);
@@ -129,6 +144,7 @@ int main(void)
 {
 	settles();
 	company();
+	lone();
 	stalls();
 	mixed();
 	return done_testing();
