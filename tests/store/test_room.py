@@ -157,7 +157,7 @@ async def test_a_cancelled_put_leaves_nothing(world: World, skip: int) -> None:
                 ended.append(await chunks.put(b"a", reg))
 
             count = 2 if skip == 0 else 0  # header and data; the journal
-            fault = Fault.delay(0.05, "write", count=count)
+            fault = Fault.delay(0.3, "write", count=count)
             if skip:
                 fault = fault.on(skip=2)
             with inject(ns, fault) as slow:
