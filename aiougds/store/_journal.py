@@ -265,6 +265,9 @@ class Journal:
         """Write what of a checkpoint is due, so that the ring never runs full."""
         points = self.checkpoints
         if not points.running:
+            # In so many commits that half of what is left of the ring remains.
+            if not self._owner.note_use(self._ring // 4 // MOST_BLOCKS):
+                return
             points.begin(self.head, self._epoch)
         left = self._ring - (self.head - self._tail) - 2 * MOST_BLOCKS
         waiting = min(MOST_BLOCKS, 1 + len(self._pending) // 32)

@@ -14,7 +14,7 @@ from aiougds.store._policy import Never
 from aiougds.store._statistics import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from aiougds._namespace import Namespace
     from aiougds._registration import Registration
@@ -35,8 +35,8 @@ class Shard:
     """Slots, index and journal of one device."""
 
     __slots__ = (
-        "_deleted", "_freeing", "_limbo", "_lock", "_next_gen", "_stored", "_tell",
-        "counts", "disk", "journal", "kind", "lazy", "putting", "slots",
+        "_deleted", "_freeing", "_limbo", "_lock", "_next_gen", "_noting", "_stored",
+        "_tell", "counts", "disk", "journal", "kind", "lazy", "putting", "slots",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,7 @@ class Shard:
         self.kind = kind  # of the checksums of new chunks
         self.journal = Journal(disk, self.slots, recovered, buffer, pages, self)
         self._next_gen = recovered.epoch << GEN_BITS
+        self._noting: Iterator[int] | None = None
         self._tell = tell
         # Threads pin; only the loop evicts and deletes. Neither may be in between.
         self._lock = Lock()
@@ -276,12 +277,25 @@ class Shard:
         """Note the order of use, at the end; False: nothing about it is new."""
         before = bytes(self.slots.columns.ages)
         done = 0
-        for count in self.slots.note_ages():
+        for count in self.slots.note_ages(self._next_gen):
             done += count
             if done >= NOTED:
                 done = 0
                 await self.disk.home.breathe()
         return self.slots.columns.ages != before
+
+    def note_use(self, calls: int) -> bool:
+        """Note a part of the order of use, all in so many calls; True: all is noted."""
+        if self._noting is None:
+            self._noting = self.slots.note_ages(self._next_gen)
+        most = max(NOTED, -(-len(self.slots.columns.keys) // calls))
+        done = 0
+        for count in self._noting:
+            done += count
+            if done >= most:
+                return False
+        self._noting = None
+        return True
 
     # ---- deleting and pinning ----
 

@@ -31,7 +31,7 @@ class Columns:
         self.lengths = array("Q", bytes(8 * count))
         self.sums = array("Q", bytes(8 * count))
         self.kinds = bytearray(count)
-        # When each was used, at the last end of a store: 0 longest ago; NEW since then.
+        # When each was used, as last noted: 0 longest ago; NEW since then.
         self.ages = bytearray(count)
 
 
@@ -144,16 +144,20 @@ class Slots:
             live.sort(key=self.columns.ages.__getitem__)  # of the same age by gens
             pool.policy.restore(live)
 
-    def note_ages(self) -> Iterator[int]:
-        """Note the order of use, for the next opening; yields slots done each time."""
-        ages = self.columns.ages
+    def note_ages(self, newest: int) -> Iterator[int]:
+        """Note the order of use, for the next opening; yields slots done each time.
+
+        What is put meanwhile, with a generation beyond ``newest``, is new.
+        """
+        ages, gens = self.columns.ages, self.columns.gens
         for pool in self.pools:
             order = pool.policy.order()
             step = max(1, -(-len(order) // NEW))
             for age, first in enumerate(range(0, len(order), step)):
                 part = order[first : first + step]
                 for slot in part:
-                    ages[slot] = age
+                    if gens[slot] <= newest:
+                        ages[slot] = age
                 yield len(part)
 
     def _drop_doubles(self) -> None:

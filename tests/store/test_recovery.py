@@ -16,8 +16,10 @@ from store.tools import LAYOUT, got, holds, opened, put
 
 import aiougds
 from aiougds import store as st
+from aiougds.store import _shard
 from aiougds.store._entries import Put
 from aiougds.store._layout import BLOCK
+from aiougds.store._slots import NEW
 
 KEYS = 1_000_000
 
@@ -316,6 +318,65 @@ async def test_what_was_used_last_goes_last_after_a_restart(
         for i in range(more + len(order)):
             await put(chunks, b"new%d" % i, 100)
         assert gone == order
+
+
+@pytest.mark.tasks
+@pytest.mark.few
+async def test_after_a_kill_the_order_of_use_is_that_of_a_checkpoint(
+    world: World, tmp_path: Path
+) -> None:
+    path, keys = tmp_path / "kv", [b"%d" % i for i in range(20)]
+    async with world.open(path, emu={"size": 4 * MIB}) as ns:
+        chunks = await st.open([ns], create=LAYOUT, high=1.0, low=1.0)
+        for key in keys:
+            await put(chunks, key, 100)
+        for key in keys[:5]:
+            await got(chunks, key)
+        before = chunks.statistics().checkpoints
+        while chunks.statistics().checkpoints < before + 2:
+            await put(chunks, b"x", 100)
+            await chunks.delete(b"x")
+        await chunks._mount.close()  # nothing is written at the end
+    async with (
+        world.open(path) as ns,
+        st.open([ns], high=1.0, low=1.0) as chunks,
+    ):
+        gone: list[bytes] = []
+        chunks.add_listener(
+            lambda event: gone.extend(
+                key for key, _ in event.items if event.kind == "evicted"
+            )
+        )
+        for i in range(chunks.capacity.free_slots + len(keys)):
+            await put(chunks, b"new%d" % i, 100)
+        assert gone == keys[5:] + keys[:5]
+
+
+@pytest.mark.tasks
+@pytest.mark.few
+async def test_the_order_of_use_is_noted_in_parts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many slots some at a time; a chunk that comes meanwhile stays new."""
+    monkeypatch.setattr(_shard, "NOTED", 100)
+    layout = st.Layout(slot_bytes=4 * KIB, key_bytes=64, journal_bytes=256 * BLOCK)
+    async with opened(world, create=layout, size=8 * MIB, high=1.0, low=1.0) as (
+        _,
+        chunks,
+    ):
+        (shard,) = chunks._shards
+        keys = [b"%d" % n for n in range(chunks.capacity.slots)]
+        assert len(keys) > 400
+        assert all(await chunks.put_many([(key, b"x") for key in keys]))
+        assert not shard.note_use(4)
+        await chunks.delete(keys[-1])
+        await put(chunks, b"late", 1)  # in the slot of the one that was used last
+        while not shard.note_use(4):
+            pass
+        ages = shard.slots.columns.ages
+        assert ages[chunks.chunk(keys[0]).slot] == 0
+        assert 50 < ages[chunks.chunk(keys[-2]).slot] < NEW
+        assert ages[chunks.chunk(b"late").slot] == NEW
 
 
 @pytest.mark.tasks
