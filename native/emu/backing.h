@@ -39,6 +39,7 @@ struct emu_ns {
 	uint64_t ahead_first, ahead_end, ahead_bytes; /* written since it was told last */
 	pthread_mutex_t turn; /* of who reads from the disk, where reads go on from one another */
 	_Atomic uint64_t read_end; /* of the last read */
+	_Atomic bool cold_run; /* it, or one that it went on from, was not cached */
 	uint32_t metadata_bytes;
 	_Atomic uint32_t tail_bytes; /* of a last, partial block: reads as zeros beyond, is not written */
 	_Atomic uint64_t nr_blocks;

@@ -2,8 +2,8 @@
 /*
  * Reads that go on where the last one ended, of what is not in the page cache. The kernel reads ahead of a reader who goes
  * forward, ever more and in ever larger folios; what a second thread asks for a piece further on it reads in single pages,
- * each an entry of what the disk is given. So such a read waits for the one before it, which has the rest read ahead, and
- * by then what it wants is in the cache, as a rule, or on its way: then it waits for nobody. Reads of anywhere never wait.
+ * each an entry of what the disk is given. So such reads go one at a time, in order, from the first that is not cached until
+ * one is of somewhere else. Reads of anywhere never wait, nor do those that find all of it in the cache from the start.
  */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -37,22 +37,22 @@ static bool is_cold(const struct emu_ns *ns, uint64_t off, uint64_t nbytes)
 
 bool emu_turn_take(struct emu_ns *ns, uint64_t off, uint64_t nbytes)
 {
+	bool follows, cold;
 	uint64_t last;
 
 	if (!ns->ahead || nbytes < EMU_TURN_LEAST)
 		return false;
 	last = atomic_exchange_explicit(&ns->read_end, off + nbytes, memory_order_relaxed);
-	if (!is_cold(ns, off, nbytes))
+	follows = off >= last && off - last <= TURN_GAP;
+	cold = is_cold(ns, off, nbytes);
+	if (cold || !follows)
+		atomic_store_explicit(&ns->cold_run, cold, memory_order_relaxed);
+	/* behind a cold one, what counts as cached may be on its way only */
+	if (!atomic_load_explicit(&ns->cold_run, memory_order_relaxed))
 		return false;
 	if (!pthread_mutex_trylock(&ns->turn))
 		return true;
-	if (off < last || off - last > TURN_GAP)
-		return false;
-	pthread_mutex_lock(&ns->turn);
-	if (is_cold(ns, off, nbytes))
-		return true;
-	pthread_mutex_unlock(&ns->turn);
-	return false;
+	return follows && !pthread_mutex_lock(&ns->turn);
 }
 
 void emu_turn_give(struct emu_ns *ns) { pthread_mutex_unlock(&ns->turn); }

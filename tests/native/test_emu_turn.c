@@ -76,6 +76,7 @@ static bool is_told(const struct emu_ns *ns)
 
 static void turns(struct emu_ns *ns)
 {
+	uint8_t *bytes = malloc(MIB);
 	struct reader r;
 
 	ok(emu_turn_take(ns, 0, MIB), "nobody reads: it takes the turn");
@@ -87,10 +88,13 @@ static void turns(struct emu_ns *ns)
 
 	ok(emu_turn_take(ns, 0, MIB), "again");
 	r = behind(ns, 1 * MIB, true);
-	ok(r.waited && !r.turn, "what came into the cache meanwhile needs no turn");
+	ok(r.waited && r.turn, "what came into the cache meanwhile keeps its place, too");
 	ok(emu_turn_take(ns, 2 * MIB, MIB), "and the turn is free");
 	ok(!emu_turn_take(ns, 1 * MIB, MIB), "what is cached waits for nobody");
+	must(pread(ns->fd, bytes, MIB, 2 * MIB) == MIB, "in the cache");
+	ok(!emu_turn_take(ns, 2 * MIB, MIB), "nor does what goes on from there");
 	emu_turn_give(ns);
+	free(bytes);
 }
 
 int main(void)
