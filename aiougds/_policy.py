@@ -188,10 +188,14 @@ class How(NamedTuple):
             check_policy(policy)
             if isinstance(policy, str):
                 return PLANS[policy], mode, io_class
-        plan = policy.plan(intent)
-        if not isinstance(plan, Plan):
-            raise OptionError(f"policy {policy!r} returned {plan!r}, no Plan")
-        return plan, mode, io_class
+        return checked_plan(policy, policy.plan(intent)), mode, io_class
+
+
+def checked_plan(policy: Policy, plan: object) -> Plan:
+    """Return what a policy returned, or raise when that is no plan."""
+    if not isinstance(plan, Plan):
+        raise OptionError(f"policy {policy!r} returned {plan!r}, no Plan")
+    return plan
 
 
 def plan_flags(

@@ -13,6 +13,8 @@ from aiougds._policy import (
     ASK,
     NOTHING_SAID,
     Intent,
+    Plan,
+    checked_plan,
     choose,
     plan_flags,
     plan_stream_flags,
@@ -24,7 +26,14 @@ if TYPE_CHECKING:
     from aiougds._device import Device
     from aiougds._ffi import CData
     from aiougds._options import IoClass, Mode, PolicyName
-    from aiougds._policy import How, Plan, Policy, Said
+    from aiougds._policy import How, Policy, Said
+
+
+def _intent(name: str, offset: object, nbytes: object) -> Intent:
+    at = offset if isinstance(offset, int) else None
+    length = nbytes if isinstance(nbytes, int) else None
+    intent: Intent = new_tuple(Intent, (name, at, length))
+    return intent
 
 
 class NamespaceWindow:
@@ -39,9 +48,12 @@ class NamespaceWindow:
         "_device",
         "_flags",
         "_how",
+        "_known",
+        "_last_own",
         "_last_plan",
         "_nbytes",
         "_open",
+        "_own",
         "_owner",
         "_ptr",
         "_read_op",
@@ -141,7 +153,10 @@ class NamespaceWindow:
         default = self._device.options.mode
         self._flags = ASK if how.policy else how.flags(default)
         self._said_flags: dict[object, int] = {}  # by names that calls said
-        self._last_plan: tuple[How | Plan, int] = how, self._flags
+        self._last_plan: tuple[object, int] = how, self._flags
+        self._own = how.policy
+        self._last_own: tuple[object, int] = how, self._flags  # of the handle's policy
+        self._known: Policy | None = None  # one that a call named before
         self._read_op = lib.UGDS_OP_READ | self._flags
         self._stream_flags = ASK if how.policy else how.stream_flags(default)
         self.detach()
@@ -181,27 +196,57 @@ class NamespaceWindow:
     ) -> int:
         """Return the flags of an operation that says how it is done, or is asked about.
 
-        What only names say is looked up once for each handle.
+        What only names say is looked up once for each handle, and so is what the last
+        plan means: a policy is asked each time, but mostly it returns the same one.
         """
+        if mode is None and io_class is None:
+            if policy is None:
+                own = self._own
+                if own is not None:
+                    at = offset if isinstance(offset, int) else None
+                    length = nbytes if isinstance(nbytes, int) else None
+                    intent: Intent = new_tuple(Intent, (name, at, length))
+                    plan = own.plan(intent)
+                    last, flags = self._last_own
+                    return flags if plan is last else self._meant(own, plan, own=True)
+            else:
+                last, flags = self._last_plan
+                if policy is last and type(policy) is Plan:  # it would return itself
+                    return flags
+                known = self._known
+                if known is not None and policy is known:
+                    at = offset if isinstance(offset, int) else None
+                    length = nbytes if isinstance(nbytes, int) else None
+                    intent = new_tuple(Intent, (name, at, length))
+                    plan = known.plan(intent)
+                    return flags if plan is last else self._meant(known, plan)
         said = policy, mode, io_class
         asked = self._how.policy if policy is None else policy
-        named = asked is None or type(asked) is str
+        named = asked is None or isinstance(asked, str)
         if named:
             try:
                 return self._said_flags[said]
             except (KeyError, TypeError):  # not yet, or no name: put in words below
                 pass
-        at = offset if isinstance(offset, int) else None
-        length = nbytes if isinstance(nbytes, int) else None
-        intent: Intent = new_tuple(Intent, (name, at, length))
-        plan, mode, io_class = self._how.ask(intent, said)
-        last, flags = self._last_plan
-        if plan is last and mode is None and io_class is None:
-            return flags
-        flags = plan_flags(plan, mode, io_class, self._device.options.mode)
+        how = self._how.ask(_intent(name, offset, nbytes), said)
+        flags = plan_flags(*how, self._device.options.mode)
         if named:
             self._said_flags[said] = flags
-        elif mode is None and io_class is None:
+        elif mode is None and io_class is None and not isinstance(policy, str):
+            self._known = policy
+            self._last_plan = how[0], flags
+        return flags
+
+    def _meant(self, policy: Policy, plan: object, *, own: bool = False) -> int:
+        """Return the flags of a plan that is not the last one, and keep them."""
+        plan = checked_plan(policy, plan)
+        default = self._device.options.mode
+        if own:
+            how = self._how
+            flags = plan_flags(plan, how.mode, how.io_class, default)
+            self._last_own = plan, flags
+        else:
+            flags = plan_flags(plan, None, None, default)
             self._last_plan = plan, flags
         return flags
 
@@ -246,9 +291,7 @@ class NamespaceWindow:
         device = self._ready()
         if said == NOTHING_SAID and self._how.policy is None:
             return self._stream_flags
-        at = offset if isinstance(offset, int) else None
-        length = nbytes if isinstance(nbytes, int) else None
-        plan = self._how.ask(Intent(name, at, length), said)
+        plan = self._how.ask(_intent(name, offset, nbytes), said)
         return plan_stream_flags(*plan, device.options.mode)
 
     def _batch_flags(self) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from array import array
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +192,12 @@ def classes_of(ns: Opened) -> set[IoClass]:
     return {row.io_class for row in ns.controller.statistics().latencies}
 
 
+def counted(ns: Opened) -> Counter[IoClass]:
+    """Return how many commands were of each class."""
+    rows = ns.controller.statistics().latencies
+    return sum((Counter({row.io_class: row.commands}) for row in rows), Counter())
+
+
 @pytest.mark.core
 async def test_commands_without_data_are_done_as_they_say(world: World) -> None:
     policy = Asked()
@@ -309,6 +316,39 @@ async def test_a_policy_is_asked_once_for_each_operation(world: World) -> None:
                 await call(reg, offset=0)
 
 
+class Fickle(Plan):
+    """A plan that is a policy, and changes its mind."""
+
+    def plan(self, intent: Intent, /) -> Plan:
+        """Return itself, or another."""
+        return self if intent.offset else Plan(io_class="background")
+
+
+@pytest.mark.few
+async def test_a_policy_may_answer_otherwise_each_time(world: World) -> None:
+    turns = Steady(io_class="latency")
+    plans = [Plan(io_class="latency"), Plan(io_class="background")]
+    async with world.open(emu={"size": MIB}) as ns, ns.allocate(PAGE) as reg:
+        for handle, said in (
+            (ns, {"policy": turns}),
+            (ns.using(policy=turns), {}),
+            (ns.using(policy=turns, mode="interrupt"), {}),
+        ):
+            for answer in (*plans, *plans):
+                turns.answer = answer
+                before = counted(ns)
+                await handle.read(reg, offset=0, **said)
+                assert counted(ns) - before == Counter({answer.io_class: 1})
+            turns.answer = None  # type: ignore[assignment]
+            with pytest.raises(OptionError, match="no Plan"):
+                await handle.read(reg, offset=0, **said)
+        fickle = Fickle(io_class="latency")
+        for offset, io_class in ((PAGE, "latency"), (0, "background")) * 2:
+            before = counted(ns)
+            await ns.read(reg, offset=offset, policy=fickle)
+            assert counted(ns) - before == Counter({io_class: 1})
+
+
 @pytest.mark.few
 async def test_what_is_said_with_a_policy_goes_before_it(world: World) -> None:
     policy = Steady(mode="inline", io_class="background")
@@ -341,7 +381,7 @@ async def _calls(work: Callable[[], Awaitable[object]]) -> int:
 
 
 def test_what_a_call_says_is_cheap() -> None:
-    """The fast path goes on: one call more, and four where a policy is asked."""
+    """The fast path goes on: one call more, and its own where a policy is asked."""
 
     async def compare() -> None:
         async with aiougds.open("emu:?size=1MiB") as ns, ns.allocate(PAGE) as reg:
@@ -351,10 +391,14 @@ def test_what_a_call_says_is_cheap() -> None:
                     ({"io_class": "latency"}, 1),
                     ({"mode": "inline", "io_class": "background"}, 1),
                     ({"policy": "latency"}, 1),
-                    ({"policy": Plan(mode="inline")}, 3),
-                    ({"policy": Steady(mode="inline")}, 4),
+                    ({"policy": Plan(mode="inline")}, 1),
+                    ({"policy": Steady(mode="inline")}, 2),
                 ):
                     calls = await _calls(partial(method, reg, offset=0, **said))
                     assert calls <= plain + more, said
+            for extra in ({}, {"io_class": "latency"}):
+                handle = ns.using(policy=Steady(mode="inline"), **extra)
+                calls = await _calls(partial(handle.read, reg, offset=0))
+                assert calls <= plain + 2, extra
 
     asyncio.run(compare())
