@@ -86,6 +86,12 @@ static void turns(struct emu_ns *ns)
 	ok(r.waited && r.turn,
 	   "who goes on from the last one, but for a header, waits, and has the turn then");
 
+	ok(emu_turn_take(ns, 6 * MIB, MIB), "a long read");
+	must(pread(ns->fd, bytes, EMU_TURN_LEAST, 7 * MIB) == (ssize_t)EMU_TURN_LEAST, "in the cache");
+	ok(!emu_turn_take(ns, 7 * MIB, EMU_TURN_LEAST),
+	   "a short one that goes on there, in the cache, does not wait");
+	emu_turn_give(ns);
+
 	ok(emu_turn_take(ns, 0, MIB), "again");
 	r = behind(ns, 1 * MIB, true);
 	ok(r.waited && r.turn, "what came into the cache meanwhile keeps its place, too");
