@@ -134,6 +134,7 @@ volatile void *emu_doorbells(struct emu_ctrl *e, size_t *ret_nbytes);
 #define EMU_DMA_READ 0x1u
 #define EMU_DMA_WRITE 0x2u
 #define EMU_DMA_CONTIG 0x4u
+#define EMU_DMA_ONWARD 0x10u /* what is written there goes on to another device */
 /* Map the whole 4 KiB pages around [vaddr, vaddr + nbytes). *ret_ext is malloc()ed. */
 int emu_dma_map(struct emu_ctrl *e, void *vaddr, size_t nbytes, uint32_t flags, struct emu_extent **ret_ext,
 		size_t *ret_nr, uint64_t *ret_handle);

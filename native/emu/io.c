@@ -5,8 +5,10 @@
 
 #include "emu/far.h"
 #include "emu/power.h"
+#include "support/barrier.h"
 
 #define GENERIC(sc) NVME_STATUS(NVME_SCT_GENERIC, sc)
+#define ONWARD_LEAST (64u << 10) /* bytes */
 #define PERMANENT(sc) (GENERIC(sc) | EMU_DNR)
 
 struct emu_ns *emu_ns_find(struct emu_ctrl *e, uint32_t nsid)
@@ -88,14 +90,34 @@ static uint16_t compare(struct emu_actor *a, struct emu_ns *ns, uint64_t off)
 	return 0;
 }
 
+/* A device reads slowly what lies in the cache of a processor, line by line. Of a small one it is not worth the time. */
+static void pass_on(const struct emu_actor *a, const uint8_t *from, uint64_t nbytes)
+{
+	if (nbytes < ONWARD_LEAST)
+		return;
+	for (uint32_t i = 0; i < a->nr_hold; i++) {
+		const struct emu_map *m = a->hold[i].map;
+
+		if (m->onward && (uint64_t)(from - m->vaddr) < m->nr_pages << EMU_IO_SHIFT) {
+			cache_demote(from, nbytes);
+			return;
+		}
+	}
+}
+
 static uint16_t move(struct emu_actor *a, struct emu_ns *ns, const struct nvme_sqe *s, uint64_t off,
 		     uint64_t nbytes)
 {
-	bool dsync;
+	const uint8_t *first = a->iov[0].iov_base;
+	bool one = a->nr_iov == 1, dsync;
+	int rc;
 
 	switch (s->opcode) {
 	case NVME_IO_READ:
-		return emu_io_errno(emu_backing_read(ns, off, a->iov, a->nr_iov, nbytes, a->nowait), false);
+		rc = emu_backing_read(ns, off, a->iov, a->nr_iov, nbytes, a->nowait);
+		if (!rc && one)
+			pass_on(a, first, nbytes);
+		return emu_io_errno(rc, false);
 	case NVME_IO_WRITE:
 		/* without a volatile cache every write is durable when it completes */
 		dsync = le32_get(s->cdw12) & NVME_RW_FUA ||

@@ -269,6 +269,7 @@ int emu_iommu_map(struct emu_iommu *io, void *vaddr, size_t nbytes, uint32_t fla
 	m->vaddr = (uint8_t *)(uintptr_t)first;
 	m->nr_pages = (align_up(end, EMU_IO_PAGE) - first) >> EMU_IO_SHIFT;
 	m->stage = stage;
+	m->onward = flags & EMU_DMA_ONWARD;
 	m->far_lo = (uintptr_t)vaddr;
 	m->far_hi = end;
 	rc = lay_out(io, m, slot, flags);

@@ -46,6 +46,7 @@ struct emu_map {
 	uint32_t next_free;
 	uint32_t nr_spans;
 	bool live;
+	bool onward; /* what is written there goes on to another device */
 	struct emu_span *spans; /* &one where that is enough */
 	struct emu_span one;
 } __attribute__((aligned(CACHELINE)));

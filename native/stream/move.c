@@ -5,7 +5,7 @@
 #include "nvme/spin.h"
 
 #define RW_NOSPIN 0x200u /* of nvme_chan_rw() */
-#define PIECE (512u << 10) /* whole blocks, whatever the format */
+#define PIECE (256u << 10) /* whole blocks, whatever the format */
 
 static uint64_t cell_value(const uint64_t *cell)
 {

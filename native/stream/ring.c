@@ -60,7 +60,8 @@ static struct stream_ring *ring_new(struct stream *s, int *ret_code, int *ret_er
 	if (*ret_code)
 		goto free_words;
 	memset(g->stage, 0, g->nbytes);
-	*ret_err = mem_register(&s->x->c->mem, g->stage, g->nbytes, DMA_READ | DMA_WRITE, &g->handle);
+	*ret_err = mem_register(&s->x->c->mem, g->stage, g->nbytes, DMA_READ | DMA_WRITE | DMA_ONWARD,
+				&g->handle);
 	if (*ret_err)
 		goto free_stage;
 	g->map = mem_slot(&s->x->c->mem, (uint32_t)g->handle);

@@ -9,7 +9,8 @@
 #include "transport/emu_dmabuf.h"
 #include "transport/emu_gpu.h"
 
-static_assert(DMA_READ == EMU_DMA_READ && DMA_WRITE == EMU_DMA_WRITE && DMA_CONTIG == EMU_DMA_CONTIG,
+static_assert(DMA_READ == EMU_DMA_READ && DMA_WRITE == EMU_DMA_WRITE && DMA_CONTIG == EMU_DMA_CONTIG &&
+		      DMA_ONWARD == EMU_DMA_ONWARD,
 	      "mapping flags are passed through");
 static_assert(sizeof(struct dma_extent) == sizeof(struct emu_extent) &&
 		      offsetof(struct dma_extent, iova) == offsetof(struct emu_extent, iova) &&
