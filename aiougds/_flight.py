@@ -153,7 +153,12 @@ class Flight:
             return self._refused
         if self._end is not None and self._end.over:
             return True
-        if self._end is None and not self.line.closed and self._is_listened_to():
+        if (
+            self._end is None
+            and self is not self.line.minder  # told of some time: ask
+            and not self.line.closed
+            and self._is_listened_to()
+        ):
             return False  # its loop will be told
         end = self.look()
         if end is None or not end.over:
@@ -170,6 +175,8 @@ class Flight:
         """It went well, and C has released it: its event is another operation's now."""
         if self.sink is not None:
             self.sink.hush(self._token)
+        if self.line.minder is self:
+            self.line.minder = None
         self._started = None
         self._token = 0
         self._refused = True
@@ -197,11 +204,12 @@ class Flight:
 
     # ---- its end ----
 
-    def watch(self, sink: Sink) -> None:
-        """Have a sink told of its end."""
+    def watch(self, sink: Sink, *, lazily: bool = False) -> None:
+        """Have a sink told of its end; ``lazily``: nobody waits for it."""
         self.sink = sink
         sink.listen(self.token, self)
-        if lib.ugds_stream_watch(self.line.ptr, self.token, sink.ptr) < 0:
+        code = lib.ugds_stream_watch(self.line.ptr, self.token, sink.ptr, int(lazily))
+        if code < 0:
             sink.hush(self.token)
             device = self.window.device
             raise device.refusal() or ClosedError("the stream was closed meanwhile")
@@ -212,20 +220,19 @@ class Flight:
             home = current_home()
         except WrongLoopError:
             return
-        self.home = home
-        self.watch(self.window.device.streams.sink(home))
+        self.watch_lazily(self.window.device.streams.sink(home))
 
-    def watched(self, sink: Sink, token: int) -> None:
-        """As :meth:`watch_here`; C was asked already."""
-        sink.listen(token, self)
-        self.sink = sink
+    def watch_lazily(self, sink: Sink) -> None:
+        """As :meth:`watch`, of a loop that is here, and while nobody waits."""
         self.home = sink.home
+        self.watch(sink, lazily=True)
 
     def told(self, end: End) -> None:
         """Note how it ended; also from another thread, and more than once."""
         self._note(end)
         if end.over:
             self.line.sweep()
+            self.line.mind(self)
 
     def _note(self, end: End) -> None:
         if end.state == STALLED:

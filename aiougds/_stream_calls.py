@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, Literal, SupportsIndex
 
 from aiougds._ffi import lib
 from aiougds._gpu.streams import stream_of
-from aiougds._policy import ASK, NOTHING_SAID, Said
+from aiougds._policy import ASK, Said
 from aiougds._stream_enqueue import StreamItem, enqueue
 from aiougds._stream_group import StreamGroup
-from aiougds._stream_how import PLAIN, How, check_how
+from aiougds._stream_how import How, check_how
 from aiougds._stream_quick import enqueue_quickly
 from aiougds._window import NamespaceWindow
 
@@ -78,16 +78,29 @@ class StreamCalls(NamespaceWindow):
         operations wait; GPUError for what the runtime answered. Awaiting it raises
         what :meth:`read` raises, and OperationWithdrawnError after ``cancel()``.
         """
-        how = (after, timeout_s, on_error, order, status)
-        said = (policy, mode, io_class)
         flags = self._stream_flags
-        if flags != ASK and how == PLAIN and said == NOTHING_SAID and nbytes is None:
+        # one by one: tuples of them take longer to make and compare than this call has
+        if (
+            flags != ASK
+            and nbytes is None
+            and policy is None
+            and mode is None
+            and io_class is None
+            and after is None
+            and timeout_s is None
+            and status is None
+            and on_error == "raise"
+            and order == "memops"
+        ):
             done = enqueue_quickly(self, stream, READ | flags, buf, offset)
             if done is not None:
                 return done
-        op = READ | self._planned_on_stream("read_on", Said(*said), offset, nbytes)
+        op = READ | self._planned_on_stream(
+            "read_on", Said(policy, mode, io_class), offset, nbytes
+        )
         item = StreamItem(op, buf, offset, nbytes)
-        return enqueue(self, stream, (item,), How(*how))
+        how = How(after, timeout_s, on_error, order, status)
+        return enqueue(self, stream, (item,), how)
 
     def write_on(
         self,
@@ -113,16 +126,29 @@ class StreamCalls(NamespaceWindow):
         :meth:`write`.
         """
         op = WRITE | FUA if fua else WRITE
-        how = (after, timeout_s, on_error, order, status)
-        said = (policy, mode, io_class)
         flags = self._stream_flags
-        if flags != ASK and how == PLAIN and said == NOTHING_SAID and nbytes is None:
+        # one by one: tuples of them take longer to make and compare than this call has
+        if (
+            flags != ASK
+            and nbytes is None
+            and policy is None
+            and mode is None
+            and io_class is None
+            and after is None
+            and timeout_s is None
+            and status is None
+            and on_error == "raise"
+            and order == "memops"
+        ):
             done = enqueue_quickly(self, stream, op | flags, buf, offset)
             if done is not None:
                 return done
-        op |= self._planned_on_stream("write_on", Said(*said), offset, nbytes)
+        op |= self._planned_on_stream(
+            "write_on", Said(policy, mode, io_class), offset, nbytes
+        )
         item = StreamItem(op, buf, offset, nbytes)
-        return enqueue(self, stream, (item,), How(*how))
+        how = How(after, timeout_s, on_error, order, status)
+        return enqueue(self, stream, (item,), how)
 
     def on_stream(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aiougds._cells import StatusCell
 from aiougds._errors import ArgumentTypeError, CapabilityError, WrongGPUError
@@ -27,9 +27,6 @@ class How(NamedTuple):
     on_error: str
     order: str
     status: StatusCell | None
-
-
-PLAIN: Final = How(None, None, "raise", "memops", None)
 
 
 def check_how(how: How, device: Device) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiougds._ffi import NULL, ffi, lib, new_tuple
+from aiougds._ffi import ffi, lib, new_tuple
 from aiougds._flight import Flight, Transfer
 from aiougds._gpu.streams import key_of
 from aiougds._gpu_memory import GPUMemory
@@ -27,12 +27,14 @@ def enqueue_quickly(
     Streams wait for whatever is done before the one call of C: what can be done behind
     it is.
     """
-    window = ns._checked()
+    window, device = ns._window, ns._device
+    if ns._closed or device.ended or device.closing:
+        return None
     if type(offset) is not int or not isinstance(
         buf, (RegistrationSlice, PinnedMemory)
     ):
         return None
-    reg, device = buf._reg, window.device
+    reg = buf._reg
     line = device.streams.known(key_of(stream))
     memory = reg._memory
     if line is None or memory is None or reg._device is not device:
@@ -44,9 +46,6 @@ def enqueue_quickly(
         if of.vendor != line.vendor or of.device != line.device or memory.stream:
             return None
         address = memory.ptr + start
-    sink = line.sink
-    if sink is None or not sink.is_here():
-        sink = line.sink = device.streams.sink_here()
     started = ffi.new("struct ugds_stream_started *")
     code = token = 0
     flight: Flight | None = None
@@ -60,7 +59,6 @@ def enqueue_quickly(
             offset,
             address,
             op,
-            NULL if sink is None else sink.ptr,
             started,
         )
     except OverflowError:
@@ -78,10 +76,13 @@ def enqueue_quickly(
                 line.sweep()
     if code < 0 or flight is None:
         return None
-    if sink is None:
-        pass
-    elif code:
-        flight.watch_here()
-    else:
-        flight.watched(sink, token)
+    if code and line.is_minded():  # it is swept with an earlier one
+        return StreamOperation(flight)
+    sink = line.sink
+    if sink is None or not sink.is_here():
+        sink = line.sink = device.streams.sink_here()
+    if sink is not None:
+        if code:
+            line.minder = flight
+        flight.watch_lazily(sink)
     return StreamOperation(flight)

@@ -39,6 +39,7 @@ class StreamLine:
         "device",
         "flights",
         "handle",
+        "minder",
         "ptr",
         "released",
         "runtime",
@@ -66,6 +67,7 @@ class StreamLine:
         self.sink: Sink | None = None  # of whoever enqueued last
         self.flights: deque[Flight] = deque()  # in the order of the stream
         self.sweep_at = MANY  # flights
+        self.minder: Flight | None = None  # whose end is told for those that are quiet
         # Destructors only leave a note here: they do not talk to the runtime.
         self.released: deque[int] = deque()
 
@@ -105,6 +107,22 @@ class StreamLine:
                 continue
             flight.land()
         self.sweep_at = len(self.flights) + MANY
+
+    def is_minded(self) -> bool:
+        """Whether a loop will be told of something, and sweep."""
+        minder = self.minder
+        return minder is not None and minder.sink is not None and not minder.sink.closed
+
+    def mind(self, told: Flight) -> None:
+        """One was told of: it is the last of what is left that is told of next."""
+        if self.minder is not told:
+            return
+        self.minder = None
+        with suppress(IndexError):
+            last = self.flights[-1]
+            if last.sink is None and told.sink is not None and not told.sink.closed:
+                self.minder = last
+                last.watch_lazily(told.sink)
 
     def _sweep_unwatched(self) -> bool:
         """Let go of the first that nobody looks at and that went well, many at once.

@@ -95,6 +95,7 @@ int ugds_stream_info(struct ugds_stream *us, struct ugds_stream_info *ret)
 
 	if (stream_forked(s->x))
 		return -ENODEV;
+	stream_learn(s);
 	pthread_mutex_lock(&s->enq);
 	pthread_mutex_lock(&s->x->lock);
 	*ret = (struct ugds_stream_info){
@@ -169,8 +170,7 @@ int ugds_stream_enqueue(struct ugds_stream *s, struct ugds_ns *ns, const struct 
 }
 
 int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
-		   uint64_t offset, uint64_t gpu_addr, uint64_t op, struct ugds_sink *k,
-		   struct ugds_stream_started *ret)
+		   uint64_t offset, uint64_t gpu_addr, uint64_t op, struct ugds_stream_started *ret)
 {
 	const struct ugds_stream_item item = { .map = map,
 					       .buf_off = buf_off,
@@ -184,7 +184,7 @@ int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint
 	int rc = stream_enqueue(stream_of(s), ns_of(ns), get_item, &item, 1, &how, &started, &ne);
 
 	*ret = (struct ugds_stream_started){ started.token, started.event, started.item, started.gpu_code };
-	return rc || !k ? rc : sink_watch(stream_of(s), started.token, sink_of(k)) < 0;
+	return rc ? rc : started.quiet;
 }
 
 int ugds_stream_state(struct ugds_stream *s, uint64_t token, struct ugds_stream_result *ret)
@@ -249,9 +249,9 @@ int ugds_sink_spin(struct ugds_sink *k, struct ugds_stream *s, uint64_t token)
 
 void ugds_sink_close(struct ugds_sink *k) { sink_close(sink_of(k)); }
 
-int ugds_stream_watch(struct ugds_stream *s, uint64_t token, struct ugds_sink *k)
+int ugds_stream_watch(struct ugds_stream *s, uint64_t token, struct ugds_sink *k, int lazily)
 {
-	return sink_watch(stream_of(s), token, sink_of(k));
+	return sink_watch(stream_of(s), token, sink_of(k), lazily);
 }
 
 int ugds_sink_event(struct ugds_sink *k, uint32_t vendor, int32_t device, uint64_t ctx, uint64_t event,

@@ -123,10 +123,9 @@ int ugds_stream_info(struct ugds_stream *s, struct ugds_stream_info *ret);
 int ugds_stream_enqueue(struct ugds_stream *s, struct ugds_ns *ns, const struct ugds_stream_item *items,
 			uint32_t n, const struct ugds_stream_how *how, struct ugds_stream_started *ret,
 			struct ugds_error *err);
-/* The same for one plain transfer, of whose end @k (or NULL) is told. 1: it was enqueued, but nobody is told. */
+/* The same for one plain transfer. 1: all but its copy has ended well; nothing tells of that, who asks finds out. */
 int ugds_stream_rw(struct ugds_stream *s, struct ugds_ns *ns, uint64_t map, uint64_t buf_off, uint64_t nbytes,
-		   uint64_t offset, uint64_t gpu_addr, uint64_t op, struct ugds_sink *k,
-		   struct ugds_stream_started *ret);
+		   uint64_t offset, uint64_t gpu_addr, uint64_t op, struct ugds_stream_started *ret);
 /* How it is. -ENOENT: released. */
 int ugds_stream_state(struct ugds_stream *s, uint64_t token, struct ugds_stream_result *ret);
 /* 1: withdrawn; 0: too late, or unknown. */
@@ -155,9 +154,10 @@ int ugds_sink_spin(struct ugds_sink *k, struct ugds_stream *s, uint64_t token);
 void ugds_sink_close(struct ugds_sink *k);
 /*
  * Tell @k once: when the operation ends for its user (which is when it is over, or earlier when it was withdrawn or timed
- * out) or stalls; at once if it has. Any number of sinks, any number of times. -ENOENT: released.
+ * out) or stalls; at once if it has. Any number of sinks, any number of times. @lazily: nobody waits; what
+ * ugds_stream_rw() answered 1 for is found out within some 10 ms then, and else at once. -ENOENT: released.
  */
-int ugds_stream_watch(struct ugds_stream *s, uint64_t token, struct ugds_sink *k);
+int ugds_stream_watch(struct ugds_stream *s, uint64_t token, struct ugds_sink *k, int lazily);
 /* Tell @k once all the work before @event is over. 1: it is already, and nothing will be told. -EIO with *ret_code. */
 int ugds_sink_event(struct ugds_sink *k, uint32_t vendor, int32_t device, uint64_t ctx, uint64_t event,
 		    uint64_t *ret_token, int *ret_code);

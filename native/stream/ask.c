@@ -15,6 +15,7 @@
 #define NAP_LEAST_NS (10 * NSEC_PER_USEC)
 #define NAP_MOST_NS (2 * NSEC_PER_MSEC)
 #define NAP_SHARE 16 /* of what was waited already */
+#define LAZY_NS (10 * NSEC_PER_MSEC)
 
 void stream_until_asked(struct stream_exec *x)
 {
@@ -99,15 +100,16 @@ static int64_t nap_ns(int64_t waited)
 static void *asker_main(void *arg)
 {
 	struct stream_exec *x = arg;
-	int64_t since = now_ns(), health_at = 0;
+	int64_t since = now_ns(), health_at = 0, lazy_at = 0;
 
 	prctl(PR_SET_TIMERSLACK, 1);
 	pthread_mutex_lock(&x->lock);
 	while (!x->ask_stop) {
 		bool events = atomic_load_explicit(&x->nr_events, memory_order_relaxed), fired = false;
+		bool urgent = x->urgent, lazy = x->lazy;
 		int64_t now = now_ns();
 
-		if (!events && !x->want_health) {
+		if (!events && !urgent && !lazy && !x->want_health) {
 			pthread_cond_wait(&x->ask, &x->lock);
 			since = now_ns();
 			continue;
@@ -115,6 +117,10 @@ static void *asker_main(void *arg)
 		pthread_mutex_unlock(&x->lock);
 		if (events)
 			fired = sink_poll_events(x);
+		if (urgent || (lazy && now >= lazy_at)) {
+			fired |= stream_learn_all(x, lazy && now >= lazy_at);
+			lazy_at = now >= lazy_at ? now + LAZY_NS : lazy_at;
+		}
 		if (now >= health_at) {
 			health_at = now + HEALTH_NS;
 			look_at_gpus(x);
@@ -123,7 +129,7 @@ static void *asker_main(void *arg)
 		if (fired)
 			since = now_ns();
 		else if (!x->ask_stop)
-			nap(x, events ? nap_ns(now - since) : HEALTH_NS);
+			nap(x, events || urgent ? nap_ns(now - since) : lazy ? LAZY_NS : HEALTH_NS);
 	}
 	pthread_mutex_unlock(&x->lock);
 	return NULL;

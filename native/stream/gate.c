@@ -75,6 +75,13 @@ static int take_parts(struct stream *s, struct stream_op *op, stream_get *get, c
 	return err;
 }
 
+/* Something that was enqueued before is not over, or was not seen to be. */
+static bool is_behind(const struct stream *s)
+{
+	return atomic_load_explicit(&s->fifo_tail, memory_order_relaxed) !=
+	       atomic_load_explicit(&s->fifo_head, memory_order_relaxed);
+}
+
 /*
  * Is the handle another stream's by now? What was enqueued on a stream that was destroyed goes on, so the order of its words
  * would be mixed with the new one's. Where nothing is left of it, the new one may as well go on with its numbers.
@@ -84,8 +91,7 @@ static bool is_another(struct stream *s)
 	uint64_t id = s->unique;
 
 	/* relaxed: of those enqueued before by others, their lock told us */
-	if (!id || atomic_load_explicit(&s->fifo_tail, memory_order_relaxed) ==
-			   atomic_load_explicit(&s->fifo_head, memory_order_relaxed))
+	if (!id || !is_behind(s))
 		return false;
 	s->gpu_calls++;
 	return !s->rt->stream_id(s->handle, &id) && id != s->unique;
@@ -122,6 +128,9 @@ static bool is_here(struct stream *s, const struct stream_op *op, const struct s
 {
 	if (!s->alone || s->by_callback || op->heads || how->nr_after || how->flags)
 		return false;
+	/* of a large one what it would save is less than what asking costs, where others are known to be ahead */
+	if (op->first != op->last && is_behind(s))
+		return false;
 	s->gpu_calls++;
 	return !s->rt->stream_query(s->handle);
 }
@@ -134,7 +143,9 @@ static void publish(struct stream *s, struct stream_op *op)
 	/* release: the operation is filled */
 	atomic_store_explicit(&s->fifo_tail, tail + 1, memory_order_release);
 	atomic_store_explicit(&s->newest, op, memory_order_release);
-	stream_exec_add(s->x, s, op->here);
+	op->early = stream_may_be_early(s, op) && stream_drive(s, op);
+	if (!op->early)
+		stream_exec_add(s->x, s, op->here);
 }
 
 /*
@@ -158,9 +169,13 @@ int stream_push(struct stream *s, struct stream_op *op, const struct stream_how 
 	s->nr_ops++;
 	s->nr_chunks += op->last - op->first + 1;
 	op->here = is_here(s, op, how);
-	if (op->here)
+	if (op->here) {
+		stream_known(s, op->first - 1);
 		stream_word_set(&s->go, op->first);
-	stream_drive_soon(s, op);
+	}
+	/* by the time that it has something to do, it is awake; operations ahead of this one keep it so */
+	if (!stream_may_be_early(s, op) && !atomic_load_explicit(&s->active, memory_order_relaxed))
+		stream_exec_wake(s->x);
 	publish(s, op);
 	code = stream_push_all(s, op);
 	s->gpu_calls++;
@@ -169,6 +184,8 @@ int stream_push(struct stream *s, struct stream_op *op, const struct stream_how 
 	/* what names our words and its memory is behind the stream with this one */
 	if (code && op->gone)
 		op->ends = !stream_push_passed(s, op) && !s->rt->event_record(op->event, s->handle);
+	if (!code && op->early && op->tails)
+		stream_be_quiet(s, op);
 	s->rt->leave(&s->place, &before);
 	return code;
 }
@@ -265,6 +282,7 @@ static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, cons
 	op->timeout_ns = how->timeout_ns;
 	op->cell = how->cell;
 	op->gone = op->ends = op->settled = false;
+	atomic_store_explicit(&op->quiet, false, memory_order_relaxed);
 	if (how->flags & STREAM_STALL && stream_may_stall(s))
 		return nvme_err_set(err, -ENOBUFS, 0,
 				    "on_error=\"stall\" is refused: the GPU has %u hardware connections "
@@ -276,6 +294,7 @@ static int enqueue(struct stream *s, struct stream_op *op, stream_get *get, cons
 	if (s->next_seq != before) { /* it was published */
 		ret->token = stream_token(op);
 		ret->event = op->event;
+		ret->quiet = op->early && op->tails;
 	}
 	if (!rc)
 		return 0;
@@ -303,9 +322,6 @@ int stream_enqueue(struct stream *s, struct nvme_ns *ns, stream_get *get, const 
 		return -ENODEV;
 	if (!n)
 		return -EINVAL;
-	/* by the time that it has something to do, it is awake; operations ahead of this one keep it so */
-	if (!atomic_load_explicit(&s->active, memory_order_relaxed))
-		stream_exec_wake(s->x);
 	pthread_mutex_lock(&s->enq);
 	rc = refuse_all(s, how, err);
 	if (rc)

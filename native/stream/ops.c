@@ -83,6 +83,11 @@ int stream_state(struct stream *s, uint64_t token, struct stream_result *ret)
 	if (stream_forked(s->x))
 		return -ENODEV;
 	pthread_mutex_lock(&s->x->lock);
+	if (s->quiet) {
+		pthread_mutex_unlock(&s->x->lock);
+		stream_learn(s);
+		pthread_mutex_lock(&s->x->lock);
+	}
 	op = stream_op_find(s, token);
 	if (op) {
 		*ret = op->res;
@@ -180,6 +185,7 @@ uint32_t stream_reap(struct stream *s, const uint64_t *tokens, uint32_t n)
 
 	if (stream_forked(s->x))
 		return 0;
+	stream_learn(s);
 	pthread_mutex_lock(&s->x->lock);
 	while (i < n) {
 		struct stream_op *op = stream_op_find(s, tokens[i]);

@@ -86,18 +86,18 @@ static bool needs_go(const struct stream *s, const struct stream_op *op, uint32_
 }
 
 /*
- * The last of the chunks that are waited for and copied together, from @seq on. The first is there soonest, and the last is
- * what the stream waits for in the end: these go alone. A wait and a copy each for all others would take as long to enqueue
- * as they take to be read.
+ * The last of the chunks that are waited for and copied together, from @seq on. A wait and a copy for each would take as long
+ * to enqueue as they take to be read. Copies are faster than reads: what is left to copy in the end is the last group, so
+ * groups become smaller towards it.
  */
 static uint32_t end_of_group(const struct stream *s, const struct stream_op *op, uint32_t seq)
 {
-	uint32_t end = seq;
+	uint32_t n = min_u32(GROUP, (op->last - seq) / 2 + 1), end = seq;
 
 	/* in an operation that is larger than the ring each lets a later one begin */
-	if (seq == op->first || !op->tails || op->heads || op->last - op->first >= s->slots)
+	if (!op->tails || op->heads || op->last - op->first >= s->slots)
 		return seq;
-	while (end - seq + 1 < GROUP && stream_reached(op->last, end + 2) && (end + 1) % s->slots)
+	while (end - seq + 1 < n && (end + 1) % s->slots)
 		end++;
 	return end;
 }
@@ -120,7 +120,7 @@ static int push_chunks(struct stream *s, struct stream_op *op, uint32_t seq, uin
 		return code;
 	if (needs_go(s, op, seq))
 		m[n++] = write_op(&s->go, seq);
-	if ((op->tails || end == op->last) && stream_is_over_soon(s, op))
+	if (op->early)
 		; /* there is nothing to wait for */
 	else if (op->tails || end == op->last)
 		m[n++] = wait_op(s, end);
@@ -178,7 +178,7 @@ int stream_push_all(struct stream *s, struct stream_op *op)
 		end = end_of_group(s, op, seq);
 		code = push_chunks(s, op, seq, end, &at);
 	}
-	if (!code && op->tails)
+	if (!code && op->tails && !op->early)
 		code = stream_push_passed(s, op);
 	return code;
 }

@@ -314,6 +314,15 @@ static bool work(struct stream *s, struct stream_op *op, int64_t now)
 	return some;
 }
 
+/* The stream wrote it, or somebody found out; or it has come to what is behind it. */
+static bool is_known(const struct stream *s, const struct stream_op *op)
+{
+	/* not round zero: none of them need have moved for long, and numbers begin again before they would wrap */
+	return stream_word(&s->passed) >= op->last ||
+	       atomic_load_explicit(&s->known, memory_order_acquire) >= op->last ||
+	       stream_word(&s->go) > op->last;
+}
+
 /* Done was written. Has the stream taken what it was to take? */
 static bool passed(struct stream *s, struct stream_op *op)
 {
@@ -321,7 +330,7 @@ static bool passed(struct stream *s, struct stream_op *op)
 
 	if (op->lost)
 		return true;
-	if ((op->tails || broken) && stream_reached(stream_word(&s->passed), op->last))
+	if ((op->tails || broken) && is_known(s, op))
 		return true;
 	if (broken)
 		return !op->ends;
@@ -384,12 +393,22 @@ enum stream_eager stream_eagerness(const struct stream *s)
 	return op->eager;
 }
 
+static bool is_alone(const struct stream *s)
+{
+	return atomic_load_explicit(&s->fifo_tail, memory_order_acquire) -
+		       atomic_load_explicit(&s->fifo_head, memory_order_relaxed) ==
+	       1;
+}
+
 enum stream_want stream_wants(const struct stream *s)
 {
 	const struct stream_op *op = s->cur;
 
 	if (!op)
 		return head_of(s) ? STREAM_WANTS_WORD : STREAM_WANTS_NOTHING;
+	/* who learns of it comes by itself; go of the next one is looked for */
+	if (op->passing && is_alone(s) && atomic_load_explicit(&op->quiet, memory_order_relaxed))
+		return STREAM_WANTS_NOTHING;
 	if (op->passing)
 		return STREAM_WANTS_WORD;
 	if (!op->blanking && atomic_load_explicit(&op->state, memory_order_relaxed) == STREAM_STALLED)

@@ -48,6 +48,7 @@ static bool drive(struct stream_exec *x, struct stream *s)
 	int64_t end = now_ns() + SEAT_NS;
 	bool mine;
 
+	want(x);
 	while (!(mine = take_seat(x)) && now_ns() < end)
 		cpu_relax();
 	atomic_fetch_sub_explicit(&x->wanted, 1, memory_order_relaxed);
@@ -65,28 +66,23 @@ static bool drive(struct stream_exec *x, struct stream *s)
 	return true;
 }
 
-/* A small read is over sooner than the stream would have been told to wait for it. */
-static bool may_be_over_soon(const struct stream *s, const struct stream_op *op)
+bool stream_may_be_early(const struct stream *s, const struct stream_op *op)
 {
 	/* where waiting makes what the SSD wrote visible, it cannot be left out */
 	return stream_is_soon(op) && op->eager != STREAM_SLEEPS && !s->wait_flushes;
 }
 
-void stream_drive_soon(struct stream *s, struct stream_op *op)
+bool stream_drive(struct stream *s, struct stream_op *op)
 {
-	op->driven = may_be_over_soon(s, op);
-	if (op->driven)
-		want(s->x);
-}
-
-bool stream_is_over_soon(struct stream *s, const struct stream_op *op)
-{
+	bool mine = drive(s->x, s);
 	int64_t end;
 
-	if (!op->driven)
+	if (mine && stream_reached(stream_word(&s->done), op->last))
+		return true;
+	/* the executor's then */
+	stream_exec_add(s->x, s, true);
+	if (mine)
 		return false;
-	if (drive(s->x, s))
-		return stream_reached(stream_word(&s->done), op->last);
 	end = now_ns() + SOON_NS;
 	while (!stream_reached(stream_word(&s->done), op->last)) {
 		if (now_ns() >= end)

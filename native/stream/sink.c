@@ -145,16 +145,29 @@ int sink_reap(struct stream_sink *k, struct stream_result *out, uint32_t max)
 	return (int)n;
 }
 
+static bool is_quiet(struct stream *s, uint64_t token)
+{
+	bool is;
+
+	pthread_mutex_lock(&s->x->lock);
+	is = s->quiet == token;
+	pthread_mutex_unlock(&s->x->lock);
+	return is;
+}
+
 bool sink_spin(struct stream_sink *k, struct stream *s, uint64_t token)
 {
 	struct stream_exec *x = k->x;
 	const struct stream_op *op;
+	bool some, quiet;
 	int64_t end;
-	bool some;
 
 	if (stream_forked(x) || s->x != x || !x->c)
 		return false;
 	end = 0;
+	quiet = is_quiet(s, token);
+	if (quiet) /* also when there is something to reap */
+		stream_learn(s);
 	pthread_mutex_lock(&x->lock);
 	op = stream_op_find(s, token);
 	if (op && !op->told && stream_is_soon(op) && op->eager != STREAM_SLEEPS) {
@@ -163,6 +176,8 @@ bool sink_spin(struct stream_sink *k, struct stream *s, uint64_t token)
 	}
 	while (!k->ready && now_ns() < end) {
 		pthread_mutex_unlock(&x->lock);
+		if (quiet)
+			stream_learn(s);
 		for (uint32_t i = 0; i < 16; i++)
 			cpu_relax();
 		pthread_mutex_lock(&x->lock);
@@ -170,6 +185,8 @@ bool sink_spin(struct stream_sink *k, struct stream *s, uint64_t token)
 	some = k->ready;
 	if (!some)
 		k->armed = true;
+	if (s->quiet == token)
+		stream_learn_soon(s);
 	pthread_mutex_unlock(&x->lock);
 	return some;
 }
@@ -210,7 +227,7 @@ void sink_close(struct stream_sink *k)
 	stream_exec_put(x);
 }
 
-int sink_watch(struct stream *s, uint64_t token, struct stream_sink *k)
+int sink_watch(struct stream *s, uint64_t token, struct stream_sink *k, bool lazily)
 {
 	struct stream_exec *x = s->x;
 	struct stream_watch *w;
@@ -221,7 +238,11 @@ int sink_watch(struct stream *s, uint64_t token, struct stream_sink *k)
 		return -ENODEV;
 	if (k->x != x) /* its own executor's lock guards it */
 		return -EINVAL;
+	if (!lazily && is_quiet(s, token))
+		stream_learn(s);
 	pthread_mutex_lock(&x->lock);
+	if (s->quiet == token && !lazily)
+		stream_learn_soon(s);
 	op = stream_op_find(s, token);
 	w = op ? watch_get(x) : NULL;
 	if (!w) {

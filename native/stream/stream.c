@@ -175,6 +175,7 @@ int stream_idle(struct stream *s)
 	int err = 0;
 
 	pthread_mutex_lock(&s->enq);
+	stream_learn(s);
 	if (!s->closed && (!all_over(s) || !all_passed(s)))
 		err = -EBUSY;
 	pthread_mutex_unlock(&s->enq);
@@ -185,11 +186,13 @@ bool stream_rewind(struct stream *s)
 {
 	if (s->next_seq < SEQ_LATE)
 		return true;
+	stream_learn(s);
 	if (!all_over(s) || !all_passed(s))
 		return s->next_seq < SEQ_LAST;
 	stream_word_set(&s->go, 0);
 	stream_word_set(&s->done, 0);
 	stream_word_set(&s->passed, 0);
+	stream_forget(s);
 	s->next_seq = 1;
 	return true;
 }
@@ -201,11 +204,13 @@ void stream_grow(struct stream *s)
 	struct nvme_err err;
 	bool alone;
 
+	if (!s->may_grow)
+		return;
+	stream_learn(s);
 	pthread_mutex_lock(&s->x->lock);
 	alone = s->nr_waiting == 1; /* the one that is being enqueued */
 	pthread_mutex_unlock(&s->x->lock);
-	if (!s->may_grow || !alone || stream_ring_busy(s) || !all_passed(s) ||
-	    s->rt->enter(&s->place, &before))
+	if (!alone || stream_ring_busy(s) || !all_passed(s) || s->rt->enter(&s->place, &before))
 		return;
 	s->slots = SLOTS_LARGE;
 	s->may_grow = false;
@@ -213,6 +218,7 @@ void stream_grow(struct stream *s)
 		s->slots = SLOTS;
 	} else {
 		stream_ring_put(s->x, small);
+		stream_forget(s);
 		s->next_seq = 1;
 	}
 	s->rt->leave(&s->place, &before);
@@ -276,6 +282,7 @@ int stream_close_locked(struct stream *s, bool force)
 	pthread_mutex_lock(&s->enq);
 	if (s->closed)
 		goto unlock;
+	stream_learn(s);
 	if (!all_over(s))
 		give_up(s, force);
 	err = all_over(s) && all_passed(s) ? 0 : -EBUSY;
@@ -285,6 +292,7 @@ int stream_close_locked(struct stream *s, bool force)
 	if (err)
 		goto unlock;
 	s->closed = true;
+	stream_forget(s);
 	while (is_looked_at(s))
 		sched_yield(); /* the executor finds it idle, and takes it off its list */
 	stream_ring_put(s->x, s->ring);

@@ -20,6 +20,7 @@
 
 #define STREAM_SLOTS 16 /* most chunks of a staging ring */
 #define STREAM_SOON (32u << 10) /* bytes of a transfer that is over sooner than it is waited for */
+#define STREAM_LAZY_NEWS 10 /* looks in vain at quiet operations before the asker sleeps */
 #define STREAM_OP_SEG 64
 #define STREAM_OP_SEGS 1024
 
@@ -81,6 +82,7 @@ struct stream_started {
 	uint64_t token, event;
 	uint32_t item;
 	int gpu_code;
+	bool quiet; /* all but its copy is over, and nobody is told when that is */
 };
 
 struct stream_result {
@@ -145,7 +147,8 @@ struct stream_op {
 	struct stream_cell *cell;
 	bool heads, tails; /* copies before go, after done */
 	bool here; /* the stream had come to it when it was enqueued, */
-	bool driven; /* and whoever enqueues it takes the executor's turn at it */
+	bool early; /* and it was over before the stream was told of it */
+	_Atomic bool quiet; /* and no word is written behind its copies */
 	bool bare; /* some of the latter without the former: what is not read must be blanked */
 	uint64_t event;
 	bool has_event;
@@ -209,6 +212,7 @@ struct stream {
 	uint32_t next_seq;
 	bool closed;
 	bool stuck; /* closed with its controller, while the GPU has not passed all of it */
+	_Atomic uint32_t known; /* what it has passed at least, as others than itself found out */
 	struct stream_op *_Atomic newest; /* the last one enqueued, for its event */
 	_Atomic int sick; /* the runtime's code for it: its context is lost */
 	struct stream_call *calls;
@@ -238,6 +242,10 @@ struct stream {
 	uint32_t nr_op_segs;
 	struct stream_op *free_ops;
 	uint32_t nr_waiting, nr_held, nr_stall;
+	/* the last operation whose copies nothing tells of: its token (0: there is none), last chunk and event */
+	uint64_t quiet, quiet_event;
+	uint32_t quiet_seq;
+	bool urgent; /* somebody waits for it */
 	uint32_t health_round; /* it was asked about in */
 };
 
@@ -277,6 +285,8 @@ struct stream_exec {
 	_Atomic bool asker_runs;
 	bool ask_stop;
 	bool want_health;
+	bool urgent; /* of some stream */
+	uint32_t lazy; /* looks at quiet operations to come: 0: the asker may sleep */
 	uint32_t health_round;
 	bool asking; /* just now, without the lock: what it asks about stays */
 	pthread_cond_t ask, asked;
@@ -342,10 +352,22 @@ void stream_exec_add(struct stream_exec *x, struct stream *s, bool now);
 /* seat.c */
 void stream_seat_wait(struct stream_exec *x);
 void stream_seat_leave(struct stream_exec *x);
-/* The stream has come to @op, which is about to be published: whoever enqueues may do it. Before the other one. */
-void stream_drive_soon(struct stream *s, struct stream_op *op);
-/* It was published: is it over before the stream would be told to wait? */
-bool stream_is_over_soon(struct stream *s, const struct stream_op *op);
+/* Is it over sooner than the stream could be told of it? */
+bool stream_may_be_early(const struct stream *s, const struct stream_op *op);
+/* The stream has come to @op, which was published, to nobody yet but this thread, which may do it. True: it is over. */
+bool stream_drive(struct stream *s, struct stream_op *op);
+
+/* learn.c: what the stream has passed, where it does not tell itself */
+void stream_known(struct stream *s, uint32_t seq);
+void stream_forget(struct stream *s); /* numbers begin again */
+void stream_be_quiet(struct stream *s,
+		     struct stream_op *op); /* its event is recorded, and no word behind it */
+/* Ask about what is not known. True: it was found out, and the operation is over. Calls the runtime; no lock but enq and
+ * closing held. */
+bool stream_learn(struct stream *s);
+void stream_learn_soon(struct stream *s); /* locked: the asker finds out */
+/* The asker's: what somebody waits for, or @all. */
+bool stream_learn_all(struct stream_exec *x, bool all);
 
 /* run.c: the executor's turn at a stream. True: something went on. */
 bool stream_turn(struct stream *s, int64_t now);
@@ -425,7 +447,8 @@ int sink_reap(struct stream_sink *k, struct stream_result *out, uint32_t max);
 bool sink_spin(struct stream_sink *k, struct stream *s, uint64_t token);
 void sink_close(struct stream_sink *k);
 struct stream_exec *sink_exec(struct stream_sink *k);
-int sink_watch(struct stream *s, uint64_t token, struct stream_sink *k);
+/* @lazily: nobody waits for it, so that it may be found out some time. */
+int sink_watch(struct stream *s, uint64_t token, struct stream_sink *k, bool lazily);
 int sink_event(struct stream_sink *k, const struct gpu_rt *rt, const struct gpu_place *p, uint64_t event,
 	       uint64_t *ret_token, int *ret_code);
 void sink_event_drop(struct stream_sink *k, uint64_t token);

@@ -130,7 +130,7 @@ __attribute__((unused)) static struct ugds_stream_result ended(struct rig *r, st
 	struct ugds_stream_result res = { .result = -ETIME };
 	uint64_t end = rig_now() + 20 * SEC;
 
-	if (ugds_stream_watch(g.s, token, r->sink))
+	if (ugds_stream_watch(g.s, token, r->sink, 0))
 		return res;
 	while (rig_now() < end) {
 		struct pollfd pfd = { .fd = ugds_sink_fd(r->sink), .events = POLLIN };

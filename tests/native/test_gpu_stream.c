@@ -108,7 +108,7 @@ static struct ugds_stream_result ended(struct world *w, uint32_t i, uint64_t tok
 	int64_t end = now_ns() + 30 * NSEC_PER_SEC;
 	struct pollfd pfd = { .fd = ugds_sink_fd(w->sink), .events = POLLIN };
 
-	if (ugds_stream_watch(w->s[i], token, w->sink))
+	if (ugds_stream_watch(w->s[i], token, w->sink, 0))
 		return res;
 	while (now_ns() < end) {
 		if (ugds_sink_reap(w->sink, &res, 1) == 1 && res.token == token) {

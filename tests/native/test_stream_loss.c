@@ -276,7 +276,7 @@ static void forked(bool direct)
 		bool good = !put_with(&r, g, &it, 1, NULL, &rc) && rc == -ENODEV;
 
 		good &= ugds_stream_state(g.s, a, &res) == -ENODEV && !ugds_stream_cancel(g.s, a);
-		good &= ugds_stream_watch(g.s, a, r.sink) == -ENODEV &&
+		good &= ugds_stream_watch(g.s, a, r.sink, 0) == -ENODEV &&
 			ugds_sink_reap(r.sink, &res, 1) == -ENODEV;
 		ugds_stream_release(g.s, a);
 		good &= !ugds_stream_close(g.s, 0);

@@ -30,7 +30,7 @@ static void after_an_end(bool direct)
 	g = gated_open(&r);
 	over(g, put(&r, g, item(&r, UGDS_OP_READ | UGDS_F_NOSPIN, 0, 4 * KIB, 0)));
 	ok(falls_asleep(&r), "who waits asleep does not keep it awake");
-	over(g, put(&r, g, item(&r, UGDS_OP_READ, 0, 4 * KIB, 0)));
+	over(g, put(&r, g, item(&r, UGDS_OP_WRITE, 0, 4 * KIB, 0)));
 	ok(stays_awake(&r), "others do, for as long as it is told");
 	over(g, put(&r, g, item(&r, UGDS_OP_READ | UGDS_F_NOSPIN, 0, 4 * KIB, 0)));
 	ok(falls_asleep(&r), "the last one counts");

@@ -317,7 +317,7 @@ static void grows(struct rig *r)
 
 static void cost(struct rig *r)
 {
-	const uint64_t most = r->direct ? 4 : 6;
+	const uint64_t most = r->direct ? 4 : 6, least = r->direct ? 3 : 4;
 	struct gated g = gated_open(r);
 	struct ugds_stream_info a, b;
 	uint64_t start, calls;
@@ -334,9 +334,9 @@ static void cost(struct rig *r)
 	}
 	printf("# 4 KiB: %.1f us each on this machine\n", (double)(rig_now() - start) / 500e3);
 	ugds_stream_info(g.s, &b);
-	/* capturing?, idle?, wait, unless it is over by then; staged also the copy and passed; the event */
+	/* capturing?, idle?, staged the copy, the event; unless it is over by then also wait, and staged passed */
 	calls = (b.gpu_calls - a.gpu_calls) / 500;
-	ok(calls == most || calls == most - 1, "%llu calls of the runtime for a 4 KiB read",
+	ok(calls >= least && calls <= most, "%llu calls of the runtime for a 4 KiB read",
 	   (unsigned long long)calls);
 	ok(b.held == 1, "what was released holds nothing: %u", b.held);
 	ok(gated_close(g), "closed");
