@@ -120,6 +120,13 @@ static int prepare(struct stream *s, struct stream_op *op, const struct stream_h
 	return code;
 }
 
+static bool is_quiet_behind(const struct stream *s)
+{
+	const struct stream_op *newest = atomic_load_explicit(&s->newest, memory_order_relaxed);
+
+	return newest && atomic_load_explicit(&newest->quiet, memory_order_relaxed) && is_behind(s);
+}
+
 /*
  * If the stream is idle it has come to the operation, which may begin before the stream is told of it: not one that
  * begins with copies of the stream, and not on a stream that default ones order, since they may not be idle.
@@ -131,6 +138,13 @@ static bool is_here(struct stream *s, const struct stream_op *op, const struct s
 	/* of a large one what it would save is less than what asking costs, where others are known to be ahead */
 	if (op->first != op->last && is_behind(s))
 		return false;
+	/* where streams have no ids, the handle may be another one's by now: then only the event tells of the old one */
+	if (!s->unique && is_quiet_behind(s)) {
+		s->gpu_calls++;
+		stream_learn(s);
+		if (is_behind(s))
+			return false;
+	}
 	s->gpu_calls++;
 	return !s->rt->stream_query(s->handle);
 }

@@ -44,6 +44,7 @@ struct fake_stream {
 	struct fake_op *first, **tail;
 	bool held; /* by a connection, or on the ready list */
 	_Atomic bool capturing;
+	uint64_t id;
 };
 
 struct fake_gpu {
@@ -61,6 +62,7 @@ struct fake_gpu {
 	_Atomic uint32_t nr_memops, nr_copies, nr_pinned;
 	uint32_t caps;
 	bool ordered; /* streams come behind default ones */
+	_Atomic bool ids; /* it tells them */
 	_Atomic int flush_code; /* what flushing answers, */
 	_Atomic uint32_t nr_flushes; /* and how often it was asked to */
 };
@@ -340,6 +342,12 @@ static int fake_alone(uint64_t stream, bool *ret)
 	return 0;
 }
 
+static int fake_stream_id(uint64_t stream, uint64_t *ret)
+{
+	*ret = atomic_load(&fake.ids) ? ((struct fake_stream *)(uintptr_t)stream)->id : 0;
+	return 0;
+}
+
 static int fake_query(uint64_t stream)
 {
 	const struct fake_stream *s = (struct fake_stream *)(uintptr_t)stream;
@@ -387,6 +395,7 @@ __attribute__((unused)) static const struct gpu_rt fake_rt = {
 	.copy_in = fake_copy_in,
 	.copy_out = fake_copy_out,
 	.stream_alone = fake_alone,
+	.stream_id = fake_stream_id,
 	.stream_query = fake_query,
 	.stream_capturing = fake_capturing,
 	.stream_wait_event = fake_stream_wait_event,
@@ -408,9 +417,11 @@ __attribute__((unused)) static const struct gpu_rt fake_rt = {
 
 __attribute__((unused)) static struct fake_stream *fake_stream_new(void)
 {
+	static _Atomic uint64_t ids;
 	struct fake_stream *s = calloc(1, sizeof(*s));
 
 	s->tail = &s->first;
+	s->id = atomic_fetch_add(&ids, 1) + 1;
 	return s;
 }
 

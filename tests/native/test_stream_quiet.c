@@ -200,7 +200,7 @@ static void in_order(struct rig *r)
 }
 
 /* The context is lost before the copy is made. */
-static void lost(void)
+static void lost(bool ids)
 {
 	struct ugds_stream_result res;
 	struct gated g;
@@ -209,6 +209,7 @@ static void lost(void)
 	uint64_t token;
 
 	rig_begin(&r, false, "lost");
+	atomic_store(&fake.ids, ids);
 	g = gated_open(&r);
 	hold(&h);
 	token = early(&r, g, 0);
@@ -222,18 +223,26 @@ static void lost(void)
 	ok(rig_close(&r), "given back");
 }
 
-int main(void)
+/* With ids of streams one that is idle is taken at its word, without only events are. */
+static void all(bool ids)
 {
 	struct rig r;
 
-	if (!rig_begin(&r, false, "quiet"))
-		return done_testing();
+	if (!rig_begin(&r, false, ids ? "streams have ids" : "streams have none"))
+		return;
+	atomic_store(&fake.ids, ids);
 	until_it_is_copied(&r);
 	some_time(&r);
 	one_after_another(&r);
 	at_once(&r);
 	in_order(&r);
 	ok(rig_close(&r), "given back");
-	lost();
+	lost(ids);
+}
+
+int main(void)
+{
+	all(true);
+	all(false);
 	return done_testing();
 }
