@@ -42,8 +42,8 @@ async def test_lone_long_reads_are_served_here_where_waiting_is_learnt(
         await ns.write(bytearray(image), offset=0)
         for size in SIZES:
             here = await stepped(ns, size, image)
-            if world.step:
-                assert READS // 4 <= here < READS, size
+            if world.step:  # the first at least; where sleeping costs little, no more
+                assert 0 < here < READS, size
             else:
                 assert here == 0
 
