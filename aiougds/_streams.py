@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from aiougds._completion import current_home
-from aiougds._errors import CapabilityError, WrongLoopError
+from aiougds._errors import CapabilityError, ClosedError, WrongLoopError
 from aiougds._ffi import ffi, lib, text
 from aiougds._flight import Flight
 from aiougds._gpu.errors import gpu_error
@@ -118,7 +118,7 @@ class StreamLine:
         if self.minder is not told:
             return
         self.minder = None
-        with suppress(IndexError):
+        with suppress(IndexError, ClosedError):
             last = self.flights[-1]
             if last.sink is None and told.sink is not None and not told.sink.closed:
                 self.minder = last
