@@ -54,7 +54,8 @@ struct mem_foreign {
 #define DMA_WRITE 0x2u /* the device may write it */
 #define DMA_CONTIG 0x4u /* one extent, or refused (rings) */
 #define DMA_PEER 0x8u /* memory of a device, or refused (foreign memory) */
-#define DMA_ONWARD 0x10u /* what is written there goes on to another device: a hint for the embedded controller */
+#define DMA_ONWARD \
+	0x10u /* what is written there goes on to another device: a hint for the embedded controller */
 
 /* What mem/ needs from the layer above it. */
 struct mem_ops {
