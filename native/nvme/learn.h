@@ -16,7 +16,7 @@
 #define LEARN_MOST_USUALS 16 /* nor for more than so many times the usual budget */
 #define LEARN_SKIPS_LOG2 8 /* operations from one look in vain to the next: 1, 2, 4 and so on, 256 at most */
 #define LEARN_DOUBT 4 /* looks in vain, in a row, that are no accident: it takes longer by now */
-#define LEARN_WORTH 2 /* looking may take so many times what it saves; a wake-up is mostly work, too */
+#define LEARN_SAVES 12 /* looking has to save this part of what it takes: less is not worth a processor */
 #define LEARN_CROWD 64 /* operations after one that was not alone */
 #define LEARN_ROW 16 /* of long looks in a row; then one sleeps, which lets others start theirs */
 
@@ -64,7 +64,7 @@ static inline int64_t nvme_learn_budget(struct nvme_learner *l, uint32_t size_cl
 					bool alone)
 {
 	struct nvme_learnt *e = &l->of[size_class];
-	int64_t gain, most;
+	int64_t gain;
 
 	if (unlikely(!alone))
 		l->crowd = LEARN_CROWD;
@@ -87,9 +87,7 @@ static inline int64_t nvme_learn_budget(struct nvme_learner *l, uint32_t size_cl
 		if (!e->slept_ns)
 			return 0; /* to know what that is like */
 		gain = e->slept_ns - e->quick_ns;
-		most = nvme_learn_most(usual);
-		most = gain * LEARN_WORTH < most ? gain * LEARN_WORTH : most;
-		if (e->quick_ns >= most) {
+		if (e->quick_ns >= nvme_learn_most(usual) || gain < e->quick_ns / LEARN_SAVES) {
 			e->skip = 1 << LEARN_SKIPS_LOG2;
 			return 0;
 		}
