@@ -15,8 +15,9 @@
 #define LEARN_MOST_NS (125 * NSEC_PER_USEC) /* nobody is kept from other things for longer */
 #define LEARN_MOST_USUALS 16 /* nor for more than so many times the usual budget */
 #define LEARN_SKIPS_LOG2 8 /* operations from one look in vain to the next: 1, 2, 4 and so on, 256 at most */
+#define LEARN_NEAR 32 /* and where it is a near thing */
 #define LEARN_DOUBT 4 /* looks in vain, in a row, that are no accident: it takes longer by now */
-#define LEARN_SAVES 12 /* looking has to save this part of what it takes: less is not worth a processor */
+#define LEARN_SAVES 11 /* looking has to save this part of what it takes: less is not worth a processor */
 #define LEARN_CROWD 64 /* operations after one that was not alone */
 #define LEARN_ROW 16 /* of long looks in a row; then one sleeps, which lets others start theirs */
 
@@ -87,8 +88,12 @@ static inline int64_t nvme_learn_budget(struct nvme_learner *l, uint32_t size_cl
 		if (!e->slept_ns)
 			return 0; /* to know what that is like */
 		gain = e->slept_ns - e->quick_ns;
-		if (e->quick_ns >= nvme_learn_most(usual) || gain < e->quick_ns / LEARN_SAVES) {
+		if (e->quick_ns >= nvme_learn_most(usual) || gain <= 0) {
 			e->skip = 1 << LEARN_SKIPS_LOG2;
+			return 0;
+		}
+		if (gain < e->quick_ns / LEARN_SAVES) { /* both are known to a sixteenth: it may be enough */
+			e->skip = LEARN_NEAR;
 			return 0;
 		}
 		/* while it looks nobody can tell whether others would start something */

@@ -70,7 +70,7 @@ static void settles(void)
 	ok(m.quick > 900, "a wake-up that takes longer than the device is not: %u of 1000", m.quick);
 	m = fresh(80000, 17000);
 	many(&m, 1000, true);
-	ok(m.quick > 900, "nor is one of a fifth of it: %u of 1000", m.quick);
+	ok(m.quick > 800, "nor is one of a fifth of it: %u of 1000", m.quick);
 	m = fresh(2000000, 60000);
 	many(&m, 4096, true);
 	ok(!m.quick && m.misses < 40, "what takes 2 ms is looked for in vain %u times in 4096", m.misses);
@@ -123,9 +123,9 @@ static void stalls(void)
 	ok(m.quick > 300, "a device that becomes quick is found out: %u of 600", m.quick);
 	m = fresh(9000, 5000);
 	many(&m, 1000, true);
-	m.device_ns = 60000;
+	m.device_ns = 100000; /* and a wake-up is little beside it */
 	many(&m, 1000, true);
-	ok(m.looked < m.n * 60000 / 20, "one that becomes slow is not looked for: %lld ns a read",
+	ok(m.looked < m.n * 100000 / 20, "one that becomes slow is not looked for: %lld ns a read",
 	   (long long)m.looked / m.n);
 }
 
