@@ -44,22 +44,6 @@ void stream_be_quiet(struct stream *s, struct stream_op *op)
 	pthread_mutex_unlock(&x->lock);
 }
 
-/* The executor would have to be woken for it. */
-static void turn(struct stream *s)
-{
-	struct stream_exec *x = s->x;
-
-	stream_seat_wait(x);
-	if (x->ch) {
-		bool awake = x->ch->polled;
-
-		x->ch->polled = true;
-		stream_turn(s, now_ns());
-		x->ch->polled = awake;
-	}
-	stream_seat_leave(x);
-}
-
 bool stream_learn(struct stream *s)
 {
 	struct stream_exec *x = s->x;
@@ -88,8 +72,8 @@ bool stream_learn(struct stream *s)
 			stream_known(s, s->quiet_seq);
 	}
 	pthread_mutex_unlock(&x->lock);
-	if (news)
-		turn(s);
+	if (news) /* the executor would have to be woken for it */
+		stream_turn_once(s);
 	return news;
 }
 

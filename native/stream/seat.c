@@ -43,6 +43,26 @@ void stream_seat_wait(struct stream_exec *x)
 
 static void want(struct stream_exec *x) { atomic_fetch_add_explicit(&x->wanted, 1, memory_order_relaxed); }
 
+/* Whoever took the seat, in the executor's place; and leaves it. */
+static void turn_here(struct stream_exec *x, struct stream *s)
+{
+	if (x->ch) {
+		bool awake = x->ch->polled;
+
+		/* what is not over at once is the executor's to wait for */
+		x->ch->polled = true;
+		stream_turn(s, now_ns());
+		x->ch->polled = awake;
+	}
+	stream_seat_leave(x);
+}
+
+void stream_turn_once(struct stream *s)
+{
+	stream_seat_wait(s->x);
+	turn_here(s->x, s);
+}
+
 static bool drive(struct stream_exec *x, struct stream *s)
 {
 	int64_t end = now_ns() + SEAT_NS;
@@ -52,18 +72,9 @@ static bool drive(struct stream_exec *x, struct stream *s)
 	while (!(mine = take_seat(x)) && now_ns() < end)
 		cpu_relax();
 	atomic_fetch_sub_explicit(&x->wanted, 1, memory_order_relaxed);
-	if (!mine)
-		return false;
-	if (x->ch) {
-		bool awake = x->ch->polled;
-
-		/* what is not over at once is the executor's to wait for: it was poked */
-		x->ch->polled = true;
-		stream_turn(s, now_ns());
-		x->ch->polled = awake;
-	}
-	stream_seat_leave(x);
-	return true;
+	if (mine)
+		turn_here(x, s);
+	return mine;
 }
 
 bool stream_may_be_early(const struct stream *s, const struct stream_op *op)

@@ -352,6 +352,7 @@ void stream_exec_add(struct stream_exec *x, struct stream *s, bool now);
 /* seat.c */
 void stream_seat_wait(struct stream_exec *x);
 void stream_seat_leave(struct stream_exec *x);
+void stream_turn_once(struct stream *s); /* the executor's turn at it, here; waits for the seat */
 /* Is it over sooner than the stream could be told of it? */
 bool stream_may_be_early(const struct stream *s, const struct stream_op *op);
 /* The stream has come to @op, which was published, to nobody yet but this thread, which may do it. True: it is over. */
