@@ -199,6 +199,23 @@ static void in_order(struct rig *r)
 	ok(gated_close(g), "closed");
 }
 
+/* The stream comes to the next one: that needs no answer of the runtime. */
+static void behind_it(struct rig *r)
+{
+	struct gated g = gated_open(r);
+	_Atomic bool go = false;
+	uint64_t token;
+
+	early(r, g, 0);
+	fake_kernel(g.fs, fake_gate, (void *)&go);
+	token = put(r, g, item(r, UGDS_OP_READ | UGDS_F_NOSPIN, 4 * KIB, 4 * KIB, 0));
+	atomic_store(&fake.stuck, true);
+	atomic_store(&go, true);
+	ok(ended(r, g, token).result == 4 * (int64_t)KIB, "the next one begins without anybody asking");
+	atomic_store(&fake.stuck, false);
+	ok(gated_close(g), "closed");
+}
+
 /* The context is lost before the copy is made. */
 static void lost(bool ids)
 {
@@ -236,6 +253,7 @@ static void all(bool ids)
 	one_after_another(&r);
 	at_once(&r);
 	in_order(&r);
+	behind_it(&r);
 	ok(rig_close(&r), "given back");
 	lost(ids);
 }
